@@ -1,0 +1,64 @@
+"""mlx-frontier's inference engine: the public door.
+
+Names are imported on first use, so that `import engine` loads no MLX (and a BLAS can still be chosen).
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from engine import errors as errors
+    from engine.api import Engine as Engine
+    from engine.api import load as load
+    from engine.artifacts.resolve import resolve_model as resolve_model
+    from engine.backend import machine as machine
+    from engine.backend import use_blas as use_blas
+    from engine.config import EngineConfig as EngineConfig
+    from engine.types import CacheLayer as CacheLayer
+    from engine.types import Event as Event
+    from engine.types import ForwardTrace as ForwardTrace
+    from engine.types import Generation as Generation
+    from engine.types import Plan as Plan
+    from engine.types import Request as Request
+    from engine.types import SamplingParams as SamplingParams
+    from engine.types import ScoreBlock as ScoreBlock
+    from engine.types import Usage as Usage
+
+_DOOR = {
+    "BUILTIN": "engine.artifacts.builtin:BUILTIN",
+    "CacheLayer": "engine.types:CacheLayer",
+    "Engine": "engine.api:Engine",
+    "EngineConfig": "engine.config:EngineConfig",
+    "Event": "engine.types:Event",
+    "FAMILIES": "engine.graph.families:FAMILIES",
+    "ForwardTrace": "engine.types:ForwardTrace",
+    "Generation": "engine.types:Generation",
+    "LEVERS": "engine.config:LEVERS",
+    "Plan": "engine.types:Plan",
+    "Request": "engine.types:Request",
+    "SamplingParams": "engine.types:SamplingParams",
+    "ScoreBlock": "engine.types:ScoreBlock",
+    "Usage": "engine.types:Usage",
+    "convert_gguf": "engine.artifacts.convert:convert_gguf",
+    "dequantize_folder": "engine.artifacts.convert:dequantize_folder",
+    "load": "engine.api:load",
+    "load_tokenizer": "engine.artifacts.tokenizer:load_tokenizer",
+    "machine": "engine.backend:machine",
+    "memory": "engine.backend:memory",
+    "parse_kv": "engine.kv.plan:parse_kv",
+    "resolve_model": "engine.artifacts.resolve:resolve_model",
+    "use_blas": "engine.backend:use_blas",
+}
+
+__all__ = ["errors", *sorted(_DOOR)]
+
+
+def __getattr__(name: str) -> object:
+    if name == "errors":
+        return importlib.import_module("engine.errors")
+    if name not in _DOOR:
+        raise AttributeError(f"module 'engine' has no attribute {name!r}; it offers {', '.join(__all__)}")
+    module, symbol = _DOOR[name].split(":")
+    return getattr(importlib.import_module(module), symbol)

@@ -1,0 +1,61 @@
+"""Engine configuration: frozen, closed, and resolved once.
+
+`EngineConfig` holds what the user asked; `resolve()` returns a new one with every "auto" filled.
+The table of defaults below is the one place where a lever's default lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from engine.errors import InvalidValue, UnknownField
+
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+BLAS = ("auto", "bundled", "openblas")
+DRIVES = ("thread", "manual")
+
+# name -> (default, what it does). A promoted experiment edits this table.
+LEVERS: dict[str, tuple[object, str]] = {
+    "kv": ("native", "KV cache scheme"),
+    "prefill_chunk": (2048, "tokens per prefill forward; changes bits for quantised caches"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig:
+    """What `load` was asked for.
+
+    dtype: "auto" keeps the checkpoint's own (mlx-lm's rule); a name casts every floating parameter.
+    kv: "native", "kv8", "kv4", with ":g32|:g64|:g128" and ":start=N" suffixes.
+    """
+
+    model: str
+    dtype: str = "auto"
+    kv: str = str(LEVERS["kv"][0])
+    prefill_chunk: int = int(str(LEVERS["prefill_chunk"][0]))
+    drive: str = "thread"
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise InvalidValue("dtype", self.dtype, DTYPES)
+        if self.drive not in DRIVES:
+            raise InvalidValue("drive", self.drive, DRIVES)
+        if isinstance(self.prefill_chunk, bool) or not isinstance(self.prefill_chunk, int) or self.prefill_chunk < 1:
+            raise InvalidValue("prefill_chunk", self.prefill_chunk, "an integer >= 1")
+        if self.kv == "bf16":
+            object.__setattr__(self, "kv", "native")
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> EngineConfig:
+        """Build from a mapping; an unknown key raises `UnknownField` and lists the known ones."""
+        known = [f.name for f in fields(cls)]
+        for key in values:
+            if key not in known:
+                raise UnknownField("EngineConfig", key, known)
+        return cls(**values)
+
+    def resolve(self, *, dtype: str) -> EngineConfig:
+        """A new config in which nothing is "auto"; `dtype` is what the checkpoint stores."""
+        return replace(self, dtype=dtype if self.dtype == "auto" else self.dtype)

@@ -1,0 +1,106 @@
+"""Typed errors of the public door. Each names the field, the value and what is allowed.
+
+A front end prints `str(error)` as one line and exits with `error.exit_code`; nothing else is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class FrontierError(Exception):
+    """Base of every error that a user can cause or must act on."""
+
+    exit_code = 2
+
+
+class InvalidValue(FrontierError):
+    """A known field holds a value that is not allowed."""
+
+    def __init__(self, field: str, value: object, allowed: str | Iterable[object]) -> None:
+        self.field, self.value = field, value
+        self.allowed = allowed if isinstance(allowed, str) else ", ".join(map(str, allowed))
+        super().__init__(f"{field}={value!r} is not allowed; allowed: {self.allowed}")
+
+
+class UnknownField(FrontierError):
+    """A field, key or name that nobody reads."""
+
+    def __init__(self, where: str, name: str, known: Iterable[str]) -> None:
+        self.where, self.name, self.known = where, name, tuple(sorted(known))
+        super().__init__(f"{where}: unknown {name!r}; known: {', '.join(self.known) or '(none)'}")
+
+
+class NotBuilt(FrontierError):
+    """Asked for something that the project names but does not have yet. Refused, never ignored."""
+
+    def __init__(self, what: str, instead: str = "") -> None:
+        super().__init__(f"{what} is not built yet" + (f"; {instead}" if instead else ""))
+
+
+class EmptyPrompt(FrontierError):
+    """A prompt without a token. mlx-lm raises inside its generation thread here."""
+
+    def __init__(self) -> None:
+        super().__init__("prompt is empty: at least one token is needed (the tokenizer adds no BOS of its own)")
+
+
+class TemplateMissing(FrontierError):
+    """`messages` were given to a model whose tokenizer has no chat template."""
+
+    def __init__(self, model: str) -> None:
+        super().__init__(f"messages given, but {model} has no chat template; pass a string or token ids")
+
+
+class ModelNotFound(FrontierError):
+    """Neither a folder, nor a built-in name, nor a reachable hub id."""
+
+
+class NetworkUnavailable(FrontierError):
+    """Something must be fetched and cannot be."""
+
+
+class CorruptFile(FrontierError):
+    """A file is truncated, damaged or not what it claims to be."""
+
+    def __init__(self, path: object, why: str) -> None:
+        self.path = str(path)
+        super().__init__(f"{path}: {why}")
+
+
+class WeightsMismatch(FrontierError):
+    """Checkpoint and architecture disagree: keys missing, keys left over or shapes that differ."""
+
+    def __init__(
+        self, path: object, missing: Iterable[str], left_over: Iterable[str], shapes: Iterable[str] = ()
+    ) -> None:
+        self.missing, self.left_over, self.shapes = sorted(missing), sorted(left_over), sorted(shapes)
+        parts = [
+            f"{label} {len(names)}: {', '.join(names[:6])}{' ...' if len(names) > 6 else ''}"
+            for label, names in (("missing", self.missing), ("left over", self.left_over), ("wrong shape", self.shapes))
+            if names
+        ]
+        super().__init__(f"{path}: weights do not fit the config; " + "; ".join(parts))
+
+
+class UnsupportedConfig(FrontierError):
+    """config.json asks for something that this architecture cannot honour."""
+
+
+class WrongThread(FrontierError):
+    """A manual-drive engine was used from a thread that did not load it."""
+
+
+class EngineClosed(FrontierError):
+    """The engine was closed; load it again."""
+
+    def __init__(self) -> None:
+        super().__init__("the engine is closed; call load() again")
+
+
+class Cancelled(FrontierError):
+    """The request was cancelled before it finished."""
+
+
+class MissingTool(FrontierError):
+    """A program or library of the machine is not there; the message holds the command that installs it."""

@@ -1,0 +1,237 @@
+"""The data of the public door: requests in, events and results out. Pure Python, no MLX.
+
+Invariants are checked in `__post_init__`, so that a bad value is an error where it is written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from engine.errors import InvalidValue, UnknownField
+
+FinishReason = Literal["stop", "length", "cancelled"]
+Messages = Sequence[Mapping[str, Any]]
+Prompt = str | Sequence[int] | Messages
+
+TAPS = ("logits", "logprobs")
+
+
+def _number(name: str, value: object, low: float, high: float, allowed: str, *, integer: bool = False) -> None:
+    kinds: tuple[type, ...] = (int,) if integer else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kinds) or not (low <= value <= high):  # type: ignore[operator]
+        raise InvalidValue(name, value, allowed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingParams:
+    """How one request samples. Defaults are greedy decoding, as in mlx-lm.
+
+    Filters run in mlx-lm's order: top_p, min_p, xtc, top_k, then categorical(logprobs / temperature).
+    Penalties look back over the last `*_context_size` tokens, the prompt included.
+    `top_logprobs`: None for none, 0 for the chosen token only, k for the k best as well.
+    """
+
+    max_tokens: int = 256
+    temperature: float = 0.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+    top_p: float = 0.0
+    top_k: int = 0
+    min_p: float = 0.0
+    min_tokens_to_keep: int = 1
+    xtc_probability: float = 0.0
+    xtc_threshold: float = 0.1
+    repetition_penalty: float = 0.0
+    repetition_context_size: int = 20
+    presence_penalty: float = 0.0
+    presence_context_size: int = 20
+    frequency_penalty: float = 0.0
+    frequency_context_size: int = 20
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    top_logprobs: int | None = None
+
+    def __post_init__(self) -> None:
+        stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+        if any(not isinstance(s, str) or not s for s in stop):
+            raise InvalidValue("stop", self.stop, "non-empty strings")
+        object.__setattr__(self, "stop", stop)
+        inf = math.inf
+        _number("max_tokens", self.max_tokens, 1, inf, "an integer >= 1", integer=True)
+        _number("temperature", self.temperature, 0, 1e6, "a finite number >= 0")
+        if self.seed is not None:
+            _number("seed", self.seed, 0, 2**64 - 1, "None or an integer in [0, 2**64)", integer=True)
+        _number("top_p", self.top_p, 0, 1, "a number in [0, 1]; 0 and 1 switch it off")
+        _number("min_p", self.min_p, 0, 1, "a number in [0, 1]; 0 switches it off")
+        _number("top_k", self.top_k, 0, inf, "an integer >= 0; 0 switches it off", integer=True)
+        _number("min_tokens_to_keep", self.min_tokens_to_keep, 1, inf, "an integer >= 1", integer=True)
+        _number("xtc_probability", self.xtc_probability, 0, 1, "a number in [0, 1]")
+        _number("xtc_threshold", self.xtc_threshold, 0, 0.5, "a number in [0, 0.5]")
+        _number("repetition_penalty", self.repetition_penalty, 0, 1e6, "a finite number >= 0; 0 switches it off")
+        for name in ("presence_penalty", "frequency_penalty"):
+            _number(name, getattr(self, name), -1e6, 1e6, "a finite number; 0 switches it off")
+        for name in ("repetition_context_size", "presence_context_size", "frequency_context_size"):
+            _number(name, getattr(self, name), 1, inf, "an integer >= 1", integer=True)
+        if self.top_logprobs is not None:
+            _number("top_logprobs", self.top_logprobs, 0, inf, "None or an integer >= 0", integer=True)
+        for token, bias in self.logit_bias.items():
+            _number("logit_bias token id", token, 0, inf, "an integer >= 0", integer=True)
+            _number("logit_bias value", bias, -1e9, 1e9, "a finite number")
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> SamplingParams:
+        """Build from a mapping; an unknown key raises `UnknownField` and lists the known ones."""
+        unknown = [k for k in values if k not in cls.__dataclass_fields__]
+        if unknown:
+            raise UnknownField("SamplingParams", unknown[0], cls.__dataclass_fields__)
+        return cls(**values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One generation.
+
+    `forced_tokens`: fed instead of what was sampled (teacher forcing); the run ends after the last one.
+    `taps`: full-vocabulary arrays to keep per generated token, from `TAPS`.
+    `tools`, `template_kwargs`: handed to the chat template; only meaningful with messages.
+    """
+
+    prompt: Prompt
+    sampling: SamplingParams = SamplingParams()
+    forced_tokens: tuple[int, ...] | None = None
+    taps: tuple[str, ...] = ()
+    tools: tuple[Mapping[str, Any], ...] | None = None
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for tap in self.taps:
+            if tap not in TAPS:
+                raise InvalidValue("taps", tap, TAPS)
+        if self.forced_tokens is not None and not self.forced_tokens:
+            raise InvalidValue("forced_tokens", self.forced_tokens, "None or at least one token id")
+        is_messages = not isinstance(self.prompt, str) and bool(self.prompt) and isinstance(self.prompt[0], Mapping)
+        if not is_messages and (self.tools is not None or self.template_kwargs):
+            raise InvalidValue("tools/template_kwargs", "given", "only together with a list of messages")
+
+
+@dataclass(frozen=True)
+class TokenLogprob:
+    """`logprob` of the emitted token in nats; `top` holds (token id, logprob), best first."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Usage:
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Wall clock of one request. `ttft_ms` is submission to first token, queueing included."""
+
+    ttft_ms: float
+    prefill_ms: float
+    decode_ms: float
+    prefill_tok_s: float
+    decode_tok_s: float
+    peak_bytes: int
+
+
+@dataclass(frozen=True)
+class CacheLayer:
+    """What one layer's cache really is, read from the live object. Bytes include allocation slack."""
+
+    layer: int
+    scheme: str
+    offset: int
+    dtype: str
+    bits: int | None
+    group_size: int | None
+    kv_bytes: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that was decided for a request before anything was allocated."""
+
+    model: str
+    model_sha256: str
+    dtype: str
+    kv: str
+    kv_layers: tuple[str, ...]
+    method: str
+    prefill_chunk: int
+    max_tokens: int
+    seed: int
+    blas: str
+    machine: str
+
+
+@dataclass(frozen=True)
+class Event:
+    """A piece of a running generation. `text` is final: it can no longer become part of a stop string."""
+
+    tokens: tuple[int, ...]
+    text: str
+    logprobs: tuple[TokenLogprob, ...] = ()
+    finish_reason: FinishReason | None = None
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A finished request.
+
+    `tokens` includes the stop token; `text` is the tokenizer's decode without it, cut before the first stop string.
+    `taps[name]`: array [N, V] in the logits' dtype, one row per generated token.
+    `caches`: the live caches at the end; `kv_status` says whether the asked scheme was really on
+    (for instance "native (start not reached)").
+    """
+
+    tokens: tuple[int, ...]
+    text: str
+    finish_reason: FinishReason
+    logprobs: tuple[TokenLogprob, ...]
+    usage: Usage
+    timing: Timing
+    plan: Plan
+    kv_status: str
+    caches: tuple[CacheLayer, ...]
+    taps: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ForwardTrace:
+    """A teacher-forced run over a fresh cache.
+
+    `logits`: array [L, V]. `kv_live[j]`: the scheme that the forward of position j attended, read from the live caches
+    just before it ran: "native", "affine8:g64", or "mixed" where layers differ. `layers`: "layer.<i>" -> array [L, D],
+    the residual stream after layer i, "layer.-1" the embedding; empty unless asked for.
+    """
+
+    logits: Any
+    kv_live: tuple[str, ...]
+    kv_status: str
+    caches: tuple[CacheLayer, ...]
+    layers: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ScoreBlock:
+    """Teacher-forced logits of one sequence.
+
+    `logits`: array [T, V]; row j is the prediction after token `positions[j]` of the sequence.
+    `kv_live[j]`: the scheme that the forward of row j attended, read from the live caches just before it ran.
+    """
+
+    sequence: int
+    positions: tuple[int, ...]
+    logits: Any
+    kv_live: tuple[str, ...]

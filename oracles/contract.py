@@ -1,0 +1,119 @@
+"""The contract between a parent process and a worker that runs one stack in one configuration.
+
+A worker is a child process (`python -m oracles.worker`) that reads one JSON request a line on stdin and answers
+one JSON document a line on stdout. Arrays travel as safetensors files in a folder that the parent owns.
+Three stacks speak it: "engine" (ours, through the public door), "mlx-lm" and "optiq". The two oracles never share
+a process, and one process only ever holds one configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from engine import errors
+
+STACKS = ("engine", "mlx-lm", "optiq")
+WANTS = ("logits", "layers")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackConfig:
+    """One stack in one configuration; it is the identity of a worker process.
+
+    model: a model folder. dtype: "auto" keeps the checkpoint's. kv: the engine's notation ("native", "kv8",
+    "kv4:g32", "mixed:<kv_config.json>"); an adapter that cannot honour it refuses at load.
+    """
+
+    stack: str
+    model: str
+    dtype: str = "auto"
+    kv: str = "native"
+    chunk: int = 2048
+    blas: str = "bundled"
+    compile: bool = True
+
+    def __post_init__(self) -> None:
+        if self.stack not in STACKS:
+            raise errors.InvalidValue("stack", self.stack, STACKS)
+        if self.blas not in ("bundled", "openblas"):
+            raise errors.InvalidValue("blas", self.blas, ("bundled", "openblas"))
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """Teacher-forced token ids, over a fresh cache.
+
+    The first `head` tokens go in a forward of their own, the last `tail` one at a time, the rest in chunks. After each
+    forward the KV schedule may convert caches, exactly as in generation. The answer's arrays: "logits" [L, V]; with want "layers" also "layer.<i>" [L, D], the residual stream after layer i
+    ("layer.-1" is the embedding).
+    """
+
+    token_ids: tuple[int, ...]
+    head: int = 0
+    tail: int = 1
+    want: tuple[str, ...] = ("logits",)
+
+    def __post_init__(self) -> None:
+        if not self.token_ids:
+            raise errors.EmptyPrompt
+        if not 0 <= self.head < len(self.token_ids):
+            raise errors.InvalidValue("head", self.head, f"0..{len(self.token_ids) - 1}")
+        if not 1 <= self.tail <= len(self.token_ids) - self.head:
+            raise errors.InvalidValue("tail", self.tail, f"1..{len(self.token_ids) - self.head}")
+        for want in self.want:
+            if want not in WANTS:
+                raise errors.InvalidValue("want", want, WANTS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateProbe:
+    """Free-running generation. `sampling` holds `SamplingParams` fields.
+
+    The answer: "tokens" (in the document) and the array "logprobs" [N, V] in the logits' dtype.
+    """
+
+    token_ids: tuple[int, ...]
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeProbe:
+    """One timed sample: prefill `token_ids`, then decode exactly `max_tokens` tokens greedily, ignoring EOS."""
+
+    token_ids: tuple[int, ...]
+    max_tokens: int
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What a worker answered. `tensors` are MLX arrays; `doc` is JSON.
+
+    doc always has: stack, versions, machine (key), kv_status, caches (one `CacheLayer` dict per layer, read live
+    after the run), prompt_tokens. A teacher-forced probe adds kv_live (per position, the scheme that its forward attended,
+    read from the live caches just before it ran: "native", "affine8:g64", or "mixed" if layers differ). Generation adds tokens and finish_reason; timing adds prefill_s, decode_s, ttft_s,
+    decode_tokens, peak_bytes, rss_bytes, kv_bytes.
+    """
+
+    tensors: Mapping[str, Any]
+    doc: Mapping[str, Any]
+
+
+class OracleRefused(errors.FrontierError):
+    """The oracle cannot do what was asked; the message is its own exception text. A cell then reads "not run"."""
+
+
+class OracleCrashed(errors.FrontierError):
+    """The worker process died; the message holds the tail of its stderr."""
+
+    exit_code = 3
+
+
+class SchemeNotLive(errors.FrontierError):
+    """A recording or measurement whose live caches are not of the asked scheme. It is refused."""
+
+    exit_code = 3
