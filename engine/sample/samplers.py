@@ -1,0 +1,142 @@
+"""Samplers: log-probabilities to a token. V: vocabulary.
+
+Filters run in mlx-lm's order (sample_utils.make_sampler): top_p, min_p, xtc, top_k, then a categorical draw of
+logprobs / temperature. They see the log-probabilities of temperature 1 and nothing is renormalised in between. A draw
+spends keys as mlx-lm spends them: xtc one for its coin, then the categorical one; greedy none.
+
+Each filter is one function of arrays and constants and may run fused (`mx.compile`), in the same units as in mlx-lm.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+
+import mlx.core as mx
+
+from engine import backend
+from engine.errors import InvalidValue
+from engine.sample.keys import KeyChain
+from engine.types import SamplingParams
+
+Step = Callable[[mx.array, KeyChain], mx.array]
+
+
+def top_p(logprobs: mx.array, mass: float) -> mx.array:
+    """Keep the smallest set of best tokens that holds `mass` of the probability, and all that tie with its last."""
+    ascending = mx.sort(logprobs, axis=-1)
+    probs = mx.exp(ascending.astype(mx.float32))
+    better = mx.cumsum(probs, axis=-1, reverse=True, inclusive=False)
+    total = better[..., :1] + probs[..., :1]
+    dropped = (better >= mass * total).sum(axis=-1, keepdims=True)
+    worst_kept = mx.take_along_axis(ascending, dropped, axis=-1)
+    return mx.where(logprobs < worst_kept, -float("inf"), logprobs)
+
+
+def min_p(logprobs: mx.array, ratio: float, keep: int) -> mx.array:
+    """Drop tokens less probable than `ratio` times the best, but never the `keep` best."""
+    floor = mx.max(logprobs, axis=-1, keepdims=True) + math.log(ratio)
+    drop = logprobs < floor
+    if keep > 1:
+        best = mx.argpartition(logprobs, kth=-keep, axis=-1)[..., -keep:]
+        drop = mx.put_along_axis(drop, best, mx.array(False), axis=-1)
+    return mx.where(drop, -float("inf"), logprobs)
+
+
+def xtc(logprobs: mx.array, key: mx.array, droppable: mx.array, probability: float, threshold: float) -> mx.array:
+    """With `probability`, drop every token above `threshold` but the least probable of them.
+
+    droppable: bool [V]; False for the special tokens that XTC must leave alone.
+    """
+    probs = mx.softmax(logprobs, -1)
+    least = mx.where(probs > threshold, probs, mx.inf).min(axis=-1, keepdims=True)
+    drop = (probs > least) & droppable
+    coin = mx.random.uniform(0, 1, key=key)
+    return mx.where(coin > probability, logprobs, mx.where(drop, -mx.inf, logprobs))
+
+
+def top_k(logprobs: mx.array, k: int) -> mx.array:
+    """Keep k tokens of the best; which of those that tie at the edge is the partition's choice, as in mlx-lm."""
+    drop = mx.argpartition(-logprobs, kth=k - 1, axis=-1)[..., k:]
+    return mx.put_along_axis(logprobs, drop, mx.array(-float("inf"), logprobs.dtype), axis=-1)
+
+
+def categorical(logprobs: mx.array, key: mx.array, temperature: float) -> mx.array:
+    """Draw token ids [1] from logprobs [1, V] at a temperature above 0."""
+    return mx.random.categorical(logprobs * (1.0 / temperature), key=key)
+
+
+@functools.cache
+def _fused(function: Callable[..., mx.array]) -> Callable[..., mx.array]:
+    return mx.compile(function)
+
+
+class Sampler:
+    """The sampler of one request. `greedy` ones spend no key."""
+
+    def __init__(self, steps: tuple[tuple[str, Step], ...], *, greedy: bool) -> None:
+        self.names = tuple(name for name, _ in steps)
+        self.greedy = greedy
+        self._steps = tuple(step for _, step in steps)
+
+    def __call__(self, logprobs: mx.array, keys: KeyChain) -> mx.array:
+        """logprobs [1, V] -> token ids [1]."""
+        for step in self._steps:
+            logprobs = step(logprobs, keys)
+        return logprobs
+
+
+def _check(params: SamplingParams, vocab_size: int, xtc_special_tokens: Sequence[int]) -> None:
+    if params.top_k >= vocab_size:
+        raise InvalidValue("top_k", params.top_k, f"0..{vocab_size - 1} (below the model's vocabulary; 0 is off)")
+    if params.min_tokens_to_keep > vocab_size:
+        raise InvalidValue("min_tokens_to_keep", params.min_tokens_to_keep, f"1..{vocab_size} (the model's vocabulary)")
+    if params.temperature == 0 and params.xtc_probability > 0:
+        raise InvalidValue("xtc_probability", params.xtc_probability, "0 at temperature 0: greedy decoding has no XTC")
+    for token in xtc_special_tokens:
+        if not 0 <= token < vocab_size:
+            raise InvalidValue("xtc_special_tokens", token, f"0..{vocab_size - 1} (the model's vocabulary)")
+
+
+def build_sampler(
+    params: SamplingParams,
+    vocab_size: int,
+    *,
+    xtc_special_tokens: Sequence[int] = (),
+    fused: bool | None = None,
+) -> Sampler:
+    """The sampler that `params` ask for, over logprobs [1, vocab_size].
+
+    xtc_special_tokens: never dropped by XTC; mlx-lm's commands pass the encoding of a newline and the EOS ids.
+    fused: compile the filters; None does so where it pays, on a GPU. The tokens are the same either way.
+    Raises `InvalidValue` for values that this vocabulary or temperature cannot honour.
+    """
+    _check(params, vocab_size, xtc_special_tokens)
+    if params.temperature == 0:
+        return Sampler((("greedy", lambda logprobs, _: mx.argmax(logprobs, axis=-1)),), greedy=True)
+    if fused is None:
+        fused = backend.machine().device != "cpu"
+
+    def ready(function: Callable[..., mx.array]) -> Callable[..., mx.array]:
+        return _fused(function) if fused else function
+
+    steps: list[tuple[str, Step]] = []
+    if 0 < params.top_p < 1:
+        nucleus = ready(top_p)
+        steps.append(("top_p", lambda x, _: nucleus(x, params.top_p)))
+    if params.min_p:
+        above_floor = ready(min_p)
+        steps.append(("min_p", lambda x, _: above_floor(x, params.min_p, params.min_tokens_to_keep)))
+    if params.xtc_probability > 0:
+        exclude, droppable = ready(xtc), mx.ones((vocab_size,), mx.bool_)
+        if xtc_special_tokens:
+            droppable[mx.array(list(xtc_special_tokens))] = False
+        chance, threshold = params.xtc_probability, params.xtc_threshold
+        steps.append(("xtc", lambda x, keys: exclude(x, keys.next(), droppable, chance, threshold)))
+    if params.top_k:
+        best = ready(top_k)
+        steps.append(("top_k", lambda x, _: best(x, params.top_k)))
+    draw = ready(categorical)
+    steps.append(("categorical", lambda x, keys: draw(x, keys.next(), params.temperature)))
+    return Sampler(tuple(steps), greedy=False)
