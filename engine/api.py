@@ -1,3 +1,276 @@
-"""The engine's front: load a model, then run requests on it. (Signatures first; see the module's tests.)"""
+"""The engine's front: load a model, then run requests on it.
+
+Everything that a request asks for is planned and checked before anything is allocated: an error is raised by the call
+that asked, not by a token.
+"""
 
 from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import mlx.core as mx
+
+from engine import backend
+from engine.artifacts.resolve import resolve_model
+from engine.artifacts.tokenizer import Tokenizer, has_tokenizer, load_tokenizer
+from engine.config import EngineConfig
+from engine.errors import EmptyPrompt, InvalidValue, NotBuilt, TemplateMissing, UnknownField
+from engine.graph.model import Model, load_model
+from engine.kv.plan import KVPlan, parse_kv
+from engine.method.decode import DecodeRow, teacher_force
+from engine.method.text import TextStream
+from engine.sample.processors import Processors, build_processors
+from engine.sample.samplers import Sampler, build_sampler
+from engine.sched.loop import Loop
+from engine.sched.session import Handle, Prepared, Session, describe
+from engine.types import (
+    CacheLayer,
+    Event,
+    ForwardTrace,
+    Generation,
+    Plan,
+    Prompt,
+    Request,
+    SamplingParams,
+    ScoreBlock,
+)
+
+Progress = Callable[[str, int, int | None], None]
+
+
+def load(model: str | Any, *, progress: Progress | None = None, **config: Any) -> Engine:
+    """Load `model` (a folder, a built-in name or a hub id). `config`: the fields of `EngineConfig`.
+
+    progress(label, done, total) is called while something is fetched or converted. Raises the typed errors of
+    `engine.errors`; nothing is left half-written.
+    """
+    return Engine(EngineConfig.from_dict({"model": str(model), **config}), progress=progress)
+
+
+class Engine:
+    """A loaded model and the thread that runs it. Close it, or use it as a context manager."""
+
+    def __init__(self, config: EngineConfig, *, progress: Progress | None = None) -> None:
+        request = parse_kv(config.kv)
+        folder = resolve_model(config.model, progress=progress)
+        backend.blas()
+        self._loop = Loop(manual=config.drive == "manual")
+        try:
+            self._model: Model = self._loop.call(lambda: load_model(folder, config.dtype))
+            spec = self._model.spec
+            self._kv = KVPlan.build(
+                request,
+                [layer.attention.head_dim for layer in spec.layers],
+                [layer.attention.softcap is not None for layer in spec.layers],
+            )
+            self.tokenizer: Tokenizer | None = load_tokenizer(folder) if has_tokenizer(folder) else None
+            self._old_wired = self._loop.call(backend.raise_wired_limit)
+        except BaseException:
+            self._loop.close()
+            raise
+        self.config = config.resolve(dtype=self._model.dtype)
+        self.machine = backend.machine()
+        self._stop_ids = self._find_stop_ids()
+
+    # -- what is loaded ------------------------------------------------------------------------------------------
+
+    @property
+    def model_config(self) -> Mapping[str, Any]:
+        """The model's config.json, with generation_config.json's eos_token_id."""
+        return self._model.config
+
+    @property
+    def weights_bytes(self) -> int:
+        """Bytes of all parameters as held in memory, scales and biases included."""
+        return self._model.weights_bytes
+
+    @property
+    def parameters(self) -> int:
+        """Values before packing; weights_bytes * 8 / parameters is the effective bits per weight."""
+        return self._model.parameters
+
+    # -- teacher forcing -----------------------------------------------------------------------------------------
+
+    def logits(self, token_ids: Sequence[int], chunk: int | None = None, head: int = 0, tail: int = 1) -> mx.array:
+        """Logits [L, V] after every token, over a fresh cache: see `trace`."""
+        logits: mx.array = self.trace(token_ids, chunk=chunk, head=head, tail=tail).logits
+        return logits
+
+    def trace(
+        self, token_ids: Sequence[int], chunk: int | None = None, head: int = 0, tail: int = 1, *, layers: bool = False
+    ) -> ForwardTrace:
+        """Run `token_ids` over a fresh cache: the first `head` in a forward of their own, then chunks of `chunk`
+        (default: the config's), the last `tail` one at a time. Caches are converted after each forward as in
+        generation. With `layers`, the residual stream after each layer comes too.
+        """
+        ids = self._checked_ids(token_ids)
+        step = self.config.prefill_chunk if chunk is None else chunk
+        if isinstance(step, bool) or not isinstance(step, int) or step < 1:
+            raise InvalidValue("chunk", chunk, "an integer >= 1")
+        if not 0 <= head < len(ids):
+            raise InvalidValue("head", head, f"0..{len(ids) - 1}")
+        if not 1 <= tail <= len(ids) - head:
+            raise InvalidValue("tail", tail, f"1..{len(ids) - head}")
+        run = self._loop.call(
+            lambda: teacher_force(self._model.decoder, self._kv, ids, chunk=step, head=head, tail=tail, layers=layers)
+        )
+        return ForwardTrace(
+            logits=run.logits,
+            kv_live=run.kv_live,
+            kv_status=self._kv.status(run.caches),
+            caches=describe(run.caches),
+            layers={f"layer.{i}": array for i, array in run.layers.items()},
+        )
+
+    def score(self, sequences: Sequence[Sequence[int]], tail: int = 32, batch: int = 1) -> Iterator[ScoreBlock]:
+        """Teacher-forced logits of the last `tail` positions of each sequence, one block a sequence, each token of
+        the tail fed alone. `batch` above 1 is not built yet and refused."""
+        if batch != 1:
+            raise NotBuilt(f"score with batch={batch}", "use batch=1")
+        checked = [self._checked_ids(ids) for ids in sequences]
+        for index, ids in enumerate(checked):
+            run = self.trace(ids, tail=tail)
+            positions = tuple(range(len(ids) - tail, len(ids)))
+            logits = self._loop.call(lambda run=run: _evaluated(run.logits[-tail:]))  # type: ignore[misc]
+            yield ScoreBlock(index, positions, logits, run.kv_live[-tail:])
+
+    # -- generation ----------------------------------------------------------------------------------------------
+
+    def generate(self, prompt: Prompt, sampling: SamplingParams | None = None, **fields: Any) -> Generation:
+        """Run one request to its end. `fields`: the other fields of `Request`."""
+        return self.submit(_request(prompt, sampling, fields)).result()
+
+    def stream(self, prompt: Prompt, sampling: SamplingParams | None = None, **fields: Any) -> Iterator[Event]:
+        """The events of one request. Closing the iterator early cancels it."""
+        handle = self.submit(_request(prompt, sampling, fields))
+        try:
+            yield from handle.events()
+        finally:
+            handle.cancel()
+
+    def submit(self, request: Request) -> Handle:
+        """Plan and queue a request; what cannot be honoured raises here."""
+        prepared = self._prepare(request)
+        handle = Handle(self._loop.step if self._loop.manual else None)
+        self._loop.submit(Session(prepared, handle))
+        return handle
+
+    def step(self) -> bool:
+        """Manual drive only: run one unit of work (a prefill chunk or a token). False when idle."""
+        return self._loop.step()
+
+    def describe_caches(self, handle: Handle) -> tuple[CacheLayer, ...]:
+        """The live caches of a request, per layer, read from the arrays that are there now."""
+        return self._loop.call(lambda: describe(handle.caches))
+
+    def close(self) -> None:
+        """Stop the thread and free the model; unfinished requests end with `EngineClosed`. Safe to call twice."""
+        self._loop.close()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- planning ------------------------------------------------------------------------------------------------
+
+    def _find_stop_ids(self) -> frozenset[int]:
+        eos = self._model.config.get("eos_token_id")
+        ids = {eos} if isinstance(eos, int) else set(eos or ())
+        return frozenset(ids | (self.tokenizer.eos_ids if self.tokenizer else set()))
+
+    def _checked_ids(self, token_ids: Sequence[int]) -> tuple[int, ...]:
+        ids = tuple(token_ids)
+        if not ids:
+            raise EmptyPrompt
+        vocab = self._model.spec.vocab
+        for token in ids:
+            if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < vocab:
+                raise InvalidValue("token id", token, f"an integer in 0..{vocab - 1} (the model's vocabulary)")
+        return ids
+
+    def _encode(self, request: Request) -> tuple[int, ...]:
+        prompt = request.prompt
+        if not prompt:
+            raise EmptyPrompt
+        if not isinstance(prompt, str) and not isinstance(prompt[0], Mapping):
+            return self._checked_ids(prompt)  # type: ignore[arg-type]
+        if self.tokenizer is None:
+            raise InvalidValue("prompt", type(prompt).__name__, "token ids: this model folder has no tokenizer")
+        if isinstance(prompt, str):
+            return self._checked_ids(self.tokenizer.encode_prompt(prompt))
+        if not self.tokenizer.has_template:
+            raise TemplateMissing(self.config.model)
+        ids = self.tokenizer.apply_chat_template(prompt, tools=request.tools, **request.template_kwargs)  # type: ignore[arg-type]
+        return self._checked_ids(ids)
+
+    def _samplers(self, sampling: SamplingParams) -> tuple[Processors, Sampler]:
+        """What turns logits into tokens; raises for values that this vocabulary cannot honour."""
+        vocab = self._model.spec.vocab
+        if sampling.top_logprobs is not None and sampling.top_logprobs > vocab:
+            raise InvalidValue("top_logprobs", sampling.top_logprobs, f"0..{vocab} (the model's vocabulary)")
+        # mlx-lm's commands keep XTC away from a newline's tokens and from EOS (generate.py).
+        newline = self.tokenizer.encode("\n", add_special_tokens=True) if self.tokenizer else ()
+        spared = (*newline, *sorted(self._stop_ids))
+        return build_processors(sampling, vocab), build_sampler(sampling, vocab, xtc_special_tokens=spared)
+
+    def _prepare(self, request: Request) -> Prepared:
+        sampling = request.sampling
+        if sampling.stop and self.tokenizer is None:
+            raise InvalidValue("stop", sampling.stop, "() for a model folder without a tokenizer")
+        prompt = self._encode(request)
+        forced = None if request.forced_tokens is None else self._checked_ids(request.forced_tokens)
+        seed = secrets.randbits(64) if sampling.seed is None else sampling.seed
+        limit = sampling.max_tokens if forced is None else len(forced)
+        text = None
+        if self.tokenizer is not None:
+            text = TextStream(self.tokenizer.decode, self._stop_ids, sampling.stop)
+        processors, sampler = self._loop.call(lambda: self._samplers(sampling))
+
+        def make_row() -> DecodeRow:
+            return DecodeRow(
+                decoder=self._model.decoder,
+                kv=self._kv,
+                prompt=prompt,
+                processors=processors,
+                sampler=sampler,
+                seed=seed,
+                chunk=self.config.prefill_chunk,
+                limit=limit,
+                forced=forced,
+                keep_logits="logits" in request.taps,
+            )
+
+        plan = Plan(
+            model=self.config.model,
+            model_sha256=self._model.sha256,
+            dtype=self.config.dtype,
+            kv=str(self._kv.request),
+            kv_layers=self._kv.describe(),
+            method="decode",
+            prefill_chunk=self.config.prefill_chunk,
+            max_tokens=limit,
+            seed=seed,
+            blas=self.machine.blas,
+            machine=self.machine.key,
+        )
+        return Prepared(request, prompt, plan, self._stop_ids, make_row, text)
+
+
+def _request(prompt: Prompt, sampling: SamplingParams | None, fields: Mapping[str, Any]) -> Request:
+    known = [name for name in Request.__dataclass_fields__ if name not in ("prompt", "sampling")]
+    for name in fields:
+        if name not in known:
+            raise UnknownField("Request", name, known)
+    return Request(prompt=prompt, sampling=sampling or SamplingParams(), **fields)
+
+
+def _evaluated(array: mx.array) -> mx.array:
+    mx.eval(array)
+    return array

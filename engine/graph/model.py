@@ -1,0 +1,65 @@
+"""A model folder becomes a decoder: config, weights, dtype, all checked before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+
+from engine.artifacts.checkpoint import read_config, read_weights, weights_sha256
+from engine.errors import InvalidValue
+from engine.graph.decoder import Decoder
+from engine.graph.families import build_spec
+from engine.graph.params import Weights
+from engine.graph.spec import ArchSpec
+
+
+@dataclass(frozen=True)
+class Model:
+    """A loaded model.
+
+    `dtype`: of its activations. `weights_bytes`: as held in memory, scales and biases included. `parameters`: values
+    before packing.
+    """
+
+    path: Path
+    config: Mapping[str, Any]
+    spec: ArchSpec
+    decoder: Decoder
+    dtype: str
+    sha256: str
+    weights_bytes: int
+    parameters: int
+
+
+def load_model(path: Path, dtype: str) -> Model:
+    """Load a folder in mlx-lm's format. dtype "auto" keeps what is stored; a name casts every floating array.
+
+    Raises WeightsMismatch, CorruptFile, UnknownField (model_type), UnsupportedConfig, InvalidValue.
+    """
+    config = read_config(path)
+    spec = build_spec(config)
+    imported = config.get("mlx_frontier") or {}
+    if dtype in ("float16", "bfloat16") and imported.get("imported_from") == "gguf":
+        raise InvalidValue("dtype", dtype, "auto, float32 (a GGUF import holds values that 16 bits would change)")
+    arrays = read_weights(path)
+    if dtype != "auto":
+        target = {"float32": mx.float32, "bfloat16": mx.bfloat16, "float16": mx.float16}[dtype]
+        arrays = {k: v.astype(target) if mx.issubdtype(v.dtype, mx.floating) else v for k, v in arrays.items()}
+    weights = Weights(arrays, config, str(path))
+    decoder = Decoder(spec, weights)
+    mx.eval(list(arrays.values()))
+    table = decoder.embed(mx.array([0]))
+    return Model(
+        path=path,
+        config=config,
+        spec=spec,
+        decoder=decoder,
+        dtype=str(table.dtype).removeprefix("mlx.core."),
+        sha256=weights_sha256(path),
+        weights_bytes=sum(a.nbytes for a in arrays.values()),
+        parameters=weights.parameters,
+    )

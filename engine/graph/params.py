@@ -1,0 +1,174 @@
+"""Checkpoint parameters: linear maps and embeddings, dense or packed, taken from a weight table and checked.
+
+Letters: O output features, I input features, G groups along I, W 32-bit words along I.
+A weight table is read through `Weights`, which knows at the end what was missing and what nobody read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+
+from engine.errors import UnsupportedConfig, WeightsMismatch
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How a weight was quantised."""
+
+    group_size: int
+    bits: int
+    mode: str
+
+
+# The modes whose scales are bytes allow one (bits, group size) pair each (mlx-lm 0.32.2, utils.py infer_quant_config).
+_MODE_DEFAULTS = {"affine": (64, 4), "mxfp4": (32, 4), "nvfp4": (16, 4), "mxfp8": (32, 8)}
+_BYTE_SCALED = {(4, 16): "nvfp4", (4, 32): "mxfp4", (8, 32): "mxfp8"}
+
+
+class Linear:
+    """y = x W^T + b with a dense W [O, I]."""
+
+    def __init__(self, weight: mx.array, bias: mx.array | None) -> None:
+        self.weight, self.bias = weight, bias
+
+    def __call__(self, x: mx.array) -> mx.array:
+        if self.bias is None:
+            return x @ self.weight.T
+        return mx.addmm(self.bias, x, self.weight.T)
+
+
+class PackedLinear:
+    """y = x W^T + b with W packed: weight [O, W], scales and biases [O, G]."""
+
+    def __init__(
+        self, weight: mx.array, scales: mx.array, biases: mx.array | None, bias: mx.array | None, packing: Packing
+    ) -> None:
+        self.weight, self.scales, self.biases, self.bias, self.packing = weight, scales, biases, bias, packing
+
+    def __call__(self, x: mx.array) -> mx.array:
+        p = self.packing
+        y = mx.quantized_matmul(
+            x,
+            self.weight,
+            scales=self.scales,
+            biases=self.biases,
+            transpose=True,
+            group_size=p.group_size,
+            bits=p.bits,
+            mode=p.mode,
+        )
+        return y if self.bias is None else y + self.bias
+
+
+class Embedding:
+    """Rows of a table [O, I], dense or packed; `as_linear` uses the same table as an output head."""
+
+    def __init__(self, linear: Linear | PackedLinear) -> None:
+        self.as_linear = linear
+
+    def __call__(self, ids: mx.array) -> mx.array:
+        table = self.as_linear
+        if isinstance(table, Linear):
+            return table.weight[ids]  # [..., I]
+        p = table.packing
+        biases = None if table.biases is None else table.biases[ids]
+        return mx.dequantize(
+            table.weight[ids], table.scales[ids], biases, group_size=p.group_size, bits=p.bits, mode=p.mode
+        )
+
+
+class Weights:
+    """A checkpoint's arrays by key, handed out once each and checked against the shape that the spec asks."""
+
+    def __init__(self, arrays: Mapping[str, mx.array], config: Mapping[str, Any], path: str) -> None:
+        self._left = dict(arrays)
+        self._path = path
+        self._quantization = _quantization(config)
+        self._missing: list[str] = []
+        self._shapes: list[str] = []
+        self.parameters = 0  # logical: a packed weight counts its values; scales and biases do not count
+
+    def drop(self, suffixes: tuple[str, ...]) -> None:
+        """Forget keys that end in one of `suffixes`; the oracle ignores the same ones."""
+        self._left = {k: v for k, v in self._left.items() if not k.endswith(suffixes)} if suffixes else self._left
+
+    def take(self, key: str, shape: tuple[int, ...]) -> mx.array:
+        """The parameter under `key`. Absent or misshapen keys are collected, and reported together by `finish`."""
+        self.parameters += math.prod(shape)
+        return self._array(key, shape)
+
+    def _array(self, key: str, shape: tuple[int, ...]) -> mx.array:
+        if key not in self._left:
+            self._missing.append(key)
+            return mx.zeros(shape)
+        array = self._left.pop(key)
+        if tuple(array.shape) != shape:
+            self._shapes.append(f"{key} {list(array.shape)}, expected {list(shape)}")
+        return array
+
+    def linear(self, path: str, out_dim: int, in_dim: int, bias: bool) -> Linear | PackedLinear:
+        """The linear map under `path`, packed if the checkpoint says so."""
+        b = self.take(f"{path}.bias", (out_dim,)) if bias else None
+        packing = self._packing(path, in_dim)
+        if packing is None:
+            return Linear(self.take(f"{path}.weight", (out_dim, in_dim)), b)
+        if in_dim % packing.group_size:
+            raise UnsupportedConfig(f"{path}: group size {packing.group_size} does not divide {in_dim} input features")
+        groups = (out_dim, in_dim // packing.group_size)
+        self.parameters += out_dim * in_dim
+        weight = self._array(f"{path}.weight", (out_dim, in_dim * packing.bits // 32))
+        scales = self._array(f"{path}.scales", groups)
+        biases = self._array(f"{path}.biases", groups) if packing.mode == "affine" else None
+        return PackedLinear(weight, scales, biases, b, packing)
+
+    def embedding(self, path: str, vocab: int, dim: int) -> Embedding:
+        return Embedding(self.linear(path, vocab, dim, bias=False))
+
+    def finish(self) -> None:
+        """Raise `WeightsMismatch` if any key was missing, misshapen or left over."""
+        if self._missing or self._left or self._shapes:
+            raise WeightsMismatch(self._path, self._missing, self._left, self._shapes)
+
+    def _packing(self, path: str, in_dim: int) -> Packing | None:
+        """config.json's entry for `path`; else, where scales are stored, inferred from the shapes (mlx-lm's rule)."""
+        quantization = self._quantization
+        if quantization is None:
+            return None
+        entry = quantization.get(path)
+        if entry is False:
+            return None
+        if isinstance(entry, Mapping) or entry is True:
+            return _packing_entry(quantization if entry is True else entry, path)
+        if f"{path}.scales" not in self._left or f"{path}.weight" not in self._left:
+            return None
+        scales, weight = self._left[f"{path}.scales"], self._left[f"{path}.weight"]
+        group, bits = in_dim // scales.shape[-1], weight.shape[-1] * 32 // in_dim
+        if scales.dtype != mx.uint8:
+            return Packing(group, bits, "affine")
+        if (bits, group) not in _BYTE_SCALED:
+            raise UnsupportedConfig(f"{path}: no quantisation mode has {bits} bits with group size {group}")
+        return Packing(group, bits, _BYTE_SCALED[bits, group])
+
+
+def _packing_entry(entry: Mapping[str, Any], path: str) -> Packing:
+    """A config entry with mlx's defaults for what it leaves out."""
+    mode = str(entry.get("mode", "affine"))
+    if mode not in _MODE_DEFAULTS:
+        raise UnsupportedConfig(f"{path}: quantisation mode {mode!r}; known: {', '.join(_MODE_DEFAULTS)}")
+    group_size, bits = _MODE_DEFAULTS[mode]
+    return Packing(int(entry.get("group_size") or group_size), int(entry.get("bits") or bits), mode)
+
+
+def _quantization(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    quantization = config.get("quantization")
+    if quantization is None and "quantization_config" in config:
+        method = config["quantization_config"].get("quant_method", "unnamed")
+        raise UnsupportedConfig(f"quantization_config with quant_method={method!r}; known: mlx's own 'quantization'")
+    if config.get("quantize_activations"):
+        raise UnsupportedConfig("quantize_activations=true; known: false")
+    return quantization

@@ -1,0 +1,116 @@
+"""Rotary embeddings: every variant ends in one `mx.fast.rope`, with a base or with a table of frequencies.
+
+Letters: B rows, H heads, L length, D head dimension. Formulas as in mlx-lm 0.32.2, models/rope_utils.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import mlx.core as mx
+
+from engine.errors import UnsupportedConfig
+from engine.graph.spec import RopeSpec
+
+Rope = Callable[[mx.array, int], mx.array]  # ([B, H, L, D], offset) -> [B, H, L, D]
+
+
+def build_rope(spec: RopeSpec) -> Rope:
+    """The rope of a spec; an unknown type is `UnsupportedConfig`, naming the known ones."""
+    scaling = dict(spec.scaling)
+    kind = scaling.get("type") or scaling.get("rope_type", "default")
+    if kind not in _VARIANTS:
+        raise UnsupportedConfig(f"rope_scaling type {kind!r}; known: {', '.join(sorted(_VARIANTS))}")
+    try:
+        return _VARIANTS[kind](spec, scaling)
+    except KeyError as error:
+        raise UnsupportedConfig(f"rope_scaling of type {kind!r} lacks {error.args[0]!r}") from error
+
+
+def _with_base(spec: RopeSpec, scale: float) -> Rope:
+    def rope(x: mx.array, offset: int) -> mx.array:
+        return mx.fast.rope(x, spec.dims, traditional=spec.traditional, base=spec.base, scale=scale, offset=offset)
+
+    return rope
+
+
+def _with_freqs(spec: RopeSpec, freqs: mx.array, gain: float = 1.0) -> Rope:
+    """`gain` multiplies the rotated dimensions first (yarn's mscale)."""
+
+    def rope(x: mx.array, offset: int) -> mx.array:
+        if gain != 1.0:
+            x = x.at[..., : spec.dims].multiply(gain)
+        return mx.fast.rope(
+            x, spec.dims, traditional=spec.traditional, base=None, scale=1.0, offset=offset, freqs=freqs
+        )
+
+    return rope
+
+
+def _default(spec: RopeSpec, scaling: dict[str, Any]) -> Rope:
+    return _with_base(spec, 1.0)
+
+
+def _linear(spec: RopeSpec, scaling: dict[str, Any]) -> Rope:
+    return _with_base(spec, 1 / scaling["factor"])
+
+
+def _dynamic(spec: RopeSpec, scaling: dict[str, Any]) -> Rope:
+    """NTK-aware: the base grows with the sequence once it is longer than the trained length."""
+    factor, trained, dims = scaling["factor"], spec.max_positions, spec.dims
+    if trained is None:
+        raise KeyError("max_position_embeddings")
+
+    def rope(x: mx.array, offset: int) -> mx.array:
+        length = max(x.shape[-2] + offset, trained)
+        base = spec.base * ((factor * length / trained) - (factor - 1)) ** (dims / (dims - 2))
+        return mx.fast.rope(x, dims, traditional=spec.traditional, base=base, scale=1.0, offset=offset)
+
+    return rope
+
+
+def _llama3(spec: RopeSpec, scaling: dict[str, Any]) -> Rope:
+    factor = scaling["factor"]
+    low, high = scaling.get("low_freq_factor", 1.0), scaling.get("high_freq_factor", 4.0)
+    trained = scaling.get("original_max_position_embeddings", 8192)
+    freqs = spec.base ** (mx.arange(0, spec.dims, 2) / spec.dims)  # [D/2]
+    wavelengths = 2 * mx.pi * freqs
+    long, short = trained / low, trained / high
+    freqs = mx.where(wavelengths > long, freqs * factor, freqs)
+    between = (wavelengths > short) & (wavelengths < long)
+    smooth = (trained / wavelengths - low) / (high - low)
+    return _with_freqs(spec, mx.where(between, freqs / ((1 - smooth) / factor + smooth), freqs))
+
+
+def _yarn(spec: RopeSpec, scaling: dict[str, Any]) -> Rope:
+    factor, dims = scaling["factor"], spec.dims
+    trained = scaling.get("original_max_position_embeddings", 4096)
+
+    def correction(rotations: float) -> float:
+        return (dims * math.log(trained / (rotations * 2 * math.pi))) / (2 * math.log(spec.base))
+
+    def mscale(weight: float) -> float:
+        return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
+
+    low = max(math.floor(correction(scaling.get("beta_fast", 32))), 0)
+    high: float = min(math.ceil(correction(scaling.get("beta_slow", 1))), dims - 1)
+    if low == high:
+        high += 0.001  # the ramp below would divide by zero
+    ramp = mx.clip((mx.arange(dims // 2, dtype=mx.float32) - low) / (high - low), 0, 1)
+    keep = 1.0 - ramp
+    extrapolated = spec.base ** (mx.arange(0, dims, 2, dtype=mx.float32) / dims)
+    interpolated = factor * extrapolated
+    freqs = (interpolated * extrapolated) / (interpolated * keep + extrapolated * (1 - keep))
+    gain = mscale(scaling.get("mscale", 1)) / mscale(scaling.get("mscale_all_dim", 0))
+    return _with_freqs(spec, freqs, gain)
+
+
+_VARIANTS: dict[str, Callable[[RopeSpec, dict[str, Any]], Rope]] = {
+    "default": _default,
+    "linear": _linear,
+    "dynamic": _dynamic,
+    "llama3": _llama3,
+    "yarn": _yarn,
+}

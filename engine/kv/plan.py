@@ -1,0 +1,111 @@
+"""From a request's KV notation to a plan per layer, and the schedule that carries it out.
+
+Notation: "native" | "kv8" | "kv4:g32" | "kv4:start=5000" | "mixed:<kv_config.json>". "kv8" means start 0, so that
+what is asked for is on from the first conversion; mlx-lm's command line starts at 5000.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine.errors import InvalidValue, NotBuilt
+from engine.kv.base import LayerKV, live_scheme, scheme_name
+from engine.kv.dense import DenseKV
+from engine.kv.quantized import QuantizedKV
+
+BITS = (2, 3, 4, 5, 6, 8)
+GROUP_SIZES = (32, 64, 128)
+ALLOWED = "native, kv8, kv4 (kv2 kv3 kv5 kv6), each with :g32|:g64|:g128 and :start=N, or mixed:<kv_config.json>"
+
+
+@dataclass(frozen=True)
+class KVRequest:
+    """A parsed KV notation. `start`: the offset from which a layer is converted, in tokens."""
+
+    kind: str
+    bits: int | None = None
+    group_size: int = 64
+    start: int = 0
+    path: str | None = None
+
+    def __str__(self) -> str:
+        if self.kind == "native":
+            return "native"
+        if self.kind == "mixed":
+            return f"mixed:{self.path}"
+        tail = (f":g{self.group_size}" if self.group_size != 64 else "") + (
+            f":start={self.start}" if self.start else ""
+        )
+        return f"kv{self.bits}{tail}"
+
+
+def parse_kv(text: str) -> KVRequest:
+    """Parse a KV notation; anything unknown is `InvalidValue` naming the field and what is allowed."""
+    head, *options = text.split(":")
+    if text in ("native", "bf16"):
+        return KVRequest("native")
+    if head == "mixed" and len(options) >= 1 and options[0]:
+        return KVRequest("mixed", path=text.split(":", 1)[1])
+    digits = head.removeprefix("kv")
+    if not head.startswith("kv") or not digits.isdigit() or int(digits) not in BITS:
+        raise InvalidValue("kv", text, ALLOWED)
+    group_size, start, seen = 64, 0, set()
+    for option in options:
+        name = "start" if option.startswith("start=") else "g"
+        value = option.removeprefix("start=") if name == "start" else option.removeprefix("g")
+        if name in seen or not value.isdigit() or (name == "g" and (option[0] != "g" or int(value) not in GROUP_SIZES)):
+            raise InvalidValue("kv", text, ALLOWED)
+        seen.add(name)
+        if name == "start":
+            start = int(value)
+        else:
+            group_size = int(value)
+    return KVRequest("uniform", bits=int(digits), group_size=group_size, start=start)
+
+
+@dataclass(frozen=True)
+class KVPlan:
+    """What each layer's cache becomes and when. `layers[i]` is (bits, group size), or None for native."""
+
+    request: KVRequest
+    layers: tuple[tuple[int, int] | None, ...]
+
+    @classmethod
+    def build(cls, request: KVRequest, head_dims: Sequence[int], softcapped: Sequence[bool]) -> KVPlan:
+        """Check the request against the model's layers; what cannot be honoured is refused here, not at a token."""
+        if request.kind == "mixed":
+            raise NotBuilt("per-layer mixed KV", "the oracle side runs: frontier golden record records it")
+        if request.kind == "native":
+            return cls(request, tuple(None for _ in head_dims))
+        bits, group = request.bits, request.group_size
+        assert bits is not None
+        for layer, (dim, capped) in enumerate(zip(head_dims, softcapped, strict=True)):
+            if dim % group:
+                fitting = [g for g in GROUP_SIZES if dim % g == 0]
+                allowed = f"a group size that divides head_dim {dim} of layer {layer}: {fitting or 'none'}"
+                raise InvalidValue("kv group size", group, allowed)
+            if capped:
+                raise InvalidValue("kv", str(request), f"native: layer {layer} soft-caps its attention scores")
+        return cls(request, tuple((bits, group) for _ in head_dims))
+
+    def describe(self) -> tuple[str, ...]:
+        """The planned scheme of each layer."""
+        return tuple(scheme_name(*layer) if layer else "native" for layer in self.layers)
+
+    def fresh(self) -> list[LayerKV]:
+        """New empty caches, one per layer."""
+        return [DenseKV() for _ in self.layers]
+
+    def convert(self, caches: list[LayerKV]) -> None:
+        """After a forward: replace, in place, each dense cache that has reached its start by a quantised one."""
+        for i, (cache, layer) in enumerate(zip(caches, self.layers, strict=True)):
+            if layer is not None and isinstance(cache, DenseKV) and cache.offset >= self.request.start:
+                caches[i] = QuantizedKV.from_dense(cache, *layer)
+
+    def status(self, caches: list[LayerKV]) -> str:
+        """Whether the asked scheme is really on, read from the live caches."""
+        live = live_scheme(caches)
+        if self.request.kind != "native" and live == "native":
+            return "native (start not reached)"
+        return live
