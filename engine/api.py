@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 import mlx.core as mx
 
@@ -200,14 +200,14 @@ class Engine:
         if not prompt:
             raise EmptyPrompt
         if not isinstance(prompt, str) and not isinstance(prompt[0], Mapping):
-            return self._checked_ids(prompt)  # type: ignore[arg-type]
+            return self._checked_ids(cast(Sequence[int], prompt))
         if self.tokenizer is None:
             raise InvalidValue("prompt", type(prompt).__name__, "token ids: this model folder has no tokenizer")
         if isinstance(prompt, str):
             return self._checked_ids(self.tokenizer.encode_prompt(prompt))
         if not self.tokenizer.has_template:
             raise TemplateMissing(self.config.model)
-        ids = self.tokenizer.apply_chat_template(prompt, tools=request.tools, **request.template_kwargs)  # type: ignore[arg-type]
+        ids = self.tokenizer.apply_chat_template(prompt, tools=request.tools, **request.template_kwargs)
         return self._checked_ids(ids)
 
     def _samplers(self, sampling: SamplingParams) -> tuple[Processors, Sampler]:

@@ -55,7 +55,8 @@ class SamplingParams:
     top_logprobs: int | None = None
 
     def __post_init__(self) -> None:
-        stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+        given: object = self.stop
+        stop = (given,) if isinstance(given, str) else tuple(self.stop)
         if any(not isinstance(s, str) or not s for s in stop):
             raise InvalidValue("stop", self.stop, "non-empty strings")
         object.__setattr__(self, "stop", stop)

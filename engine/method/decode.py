@@ -7,7 +7,6 @@ one alone; logprobs are taken in the logits' dtype; the next step is built befor
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import mlx.core as mx
@@ -42,13 +41,13 @@ class DecodeRow:
 
     decoder: Decoder
     kv: KVPlan
-    prompt: Sequence[int]
+    prompt: tuple[int, ...]
     processors: Processors
     sampler: Sampler
     seed: int
     chunk: int
     limit: int
-    forced: Sequence[int] | None = None
+    forced: tuple[int, ...] | None = None
     keep_logits: bool = False
     caches: list[LayerKV] = field(init=False)
 
@@ -119,7 +118,7 @@ class Forced:
 
 
 def teacher_force(
-    decoder: Decoder, kv: KVPlan, ids: Sequence[int], *, chunk: int, head: int, tail: int, layers: bool
+    decoder: Decoder, kv: KVPlan, ids: tuple[int, ...], *, chunk: int, head: int, tail: int, layers: bool
 ) -> Forced:
     """Logits after every token of `ids` over fresh caches: `head` tokens first, chunks, then `tail` single tokens."""
     caches = kv.fresh()

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import mlx.core as mx
 
@@ -139,7 +140,7 @@ class Session:
         request, row = self.prepared.request, self._row
         assert row is not None
         index = len(self._tokens)
-        token = int(step.token.item()) if request.forced_tokens is None else request.forced_tokens[index]
+        token = cast(int, step.token.item()) if request.forced_tokens is None else request.forced_tokens[index]
         if index == 0:
             self._first_s = time.perf_counter()
         self._tokens.append(token)
@@ -166,7 +167,7 @@ class Session:
         k = self.prepared.request.sampling.top_logprobs
         if k is None:
             return None
-        entry = TokenLogprob(token, float(step.logprobs[token].item()), top(step.logprobs, k))
+        entry = TokenLogprob(token, cast(float, step.logprobs[token].item()), top(step.logprobs, k))
         self._logprobs.append(entry)
         return entry
 
