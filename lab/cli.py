@@ -1,0 +1,114 @@
+"""The `frontier` command: global flags, the choice of BLAS, errors as one line, exit codes.
+
+Exit codes: 0 done; 1 the command ran and its answer is no (a parity cell differs, a gate fails); 2 bad input or
+something missing; 3 an oracle died or was not what it claimed; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import metadata
+from typing import NoReturn
+
+from engine import errors, use_blas
+from lab.commands import BLAS_DEFAULT, COMMANDS, load_command
+
+BLAS_ENV = "FRONTIER_BLAS"
+GLOBAL_FLAGS = """global flags, anywhere on the line:
+  --json            the last line of stdout is one JSON document; text goes to stderr
+  --debug           show the traceback of an error
+  --blas NAME       auto, bundled or openblas: the matrix library on a Linux CPU, chosen before MLX loads"""
+
+
+class UsageError(errors.FrontierError):
+    """The command line does not parse."""
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with typed errors and full flag names only: `--temp` is never taken for `--temperature`."""
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        kwargs.setdefault("allow_abbrev", False)
+        kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (see {self.prog} --help)")
+
+
+def _split_global_flags(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    parser = Parser(prog="frontier", add_help=False)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--debug", action="store_true")
+    parser.add_argument("--blas")
+    return parser.parse_known_args(list(argv))
+
+
+def overview() -> str:
+    """The text of `frontier --help`."""
+    lines = ["usage: frontier COMMAND [flags]", "", "commands:"]
+    lines += [f"  {name:<12}{load_command(name).HELP}" for name in COMMANDS]
+    return "\n".join([*lines, "", GLOBAL_FLAGS, "", "frontier COMMAND --help shows a command's flags and an example."])
+
+
+def _choose_blas(command: str, asked: str | None) -> str | None:
+    """The flag wins, then the environment, then the command's default."""
+    if command not in BLAS_DEFAULT:
+        if asked is not None:
+            raise errors.InvalidValue("--blas", asked, f"only with {', '.join(BLAS_DEFAULT)}")
+        return None
+    return use_blas(asked or os.environ.get(BLAS_ENV) or BLAS_DEFAULT[command])
+
+
+def _run(flags: argparse.Namespace, rest: list[str]) -> int:
+    if not rest or rest[0] in ("-h", "--help"):
+        print(overview())
+        return 0 if rest else 2
+    if rest[0] == "--version":
+        print(f"mlx-frontier {metadata.version('mlx-frontier')}")
+        return 0
+    name, arguments = rest[0], rest[1:]
+    command = load_command(name)
+    epilog = f"example:\n  {command.EXAMPLE}\n\n{GLOBAL_FLAGS}"
+    parser = Parser(prog=f"frontier {name}", description=command.HELP, epilog=epilog)
+    command.add_arguments(parser)
+    args = parser.parse_args(arguments)
+    args.json, args.debug, args.blas = flags.json, flags.debug, _choose_blas(name, flags.blas)
+    return command.run(args)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code. `--help` raises SystemExit(0), as argparse does."""
+    line = list(sys.argv[1:] if argv is None else argv)
+    debug, as_json = "--debug" in line, "--json" in line
+    try:
+        flags, rest = _split_global_flags(line)
+        code = _run(flags, rest)
+        sys.stdout.flush()
+    except (errors.FrontierError, OSError) as error:
+        if isinstance(error, BrokenPipeError):
+            # The reader of our stdout left (`| head`); without this the interpreter complains once more at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 141
+        if debug:
+            traceback.print_exc()
+        message = " ".join(str(error).split())
+        print(f"error: {message}", file=sys.stderr)
+        if as_json:
+            print(json.dumps({"error": message, "type": type(error).__name__}))
+        return error.exit_code if isinstance(error, errors.FrontierError) else 2
+    except KeyboardInterrupt:
+        if debug:
+            traceback.print_exc()
+        print("interrupted", file=sys.stderr)
+        return 130
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
