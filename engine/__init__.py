@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from engine.api import load as load
     from engine.artifacts.resolve import resolve_model as resolve_model
     from engine.backend import machine as machine
+    from engine.backend import memory as memory
     from engine.backend import use_blas as use_blas
     from engine.config import EngineConfig as EngineConfig
+    from engine.kv.plan import parse_kv as parse_kv
     from engine.types import CacheLayer as CacheLayer
     from engine.types import Event as Event
     from engine.types import ForwardTrace as ForwardTrace
