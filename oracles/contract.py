@@ -49,8 +49,8 @@ class Probe:
     """Teacher-forced token ids, over a fresh cache.
 
     The first `head` tokens go in a forward of their own, the last `tail` one at a time, the rest in chunks. After each
-    forward the KV schedule may convert caches, exactly as in generation. The answer's arrays: "logits" [L, V]; with want "layers" also "layer.<i>" [L, D], the residual stream after layer i
-    ("layer.-1" is the embedding).
+    forward the KV schedule may convert caches, exactly as in generation. The answer's arrays: "logits" [L, V]; with
+    want "layers" also "layer.<i>" [L, D], the residual stream after layer i ("layer.-1" is the embedding).
     """
 
     token_ids: tuple[int, ...]
@@ -94,9 +94,10 @@ class Trace:
     """What a worker answered. `tensors` are MLX arrays; `doc` is JSON.
 
     doc always has: stack, versions, machine (key), kv_status, caches (one `CacheLayer` dict per layer, read live
-    after the run), prompt_tokens. A teacher-forced probe adds kv_live (per position, the scheme that its forward attended,
-    read from the live caches just before it ran: "native", "affine8:g64", or "mixed" if layers differ). Generation adds tokens and finish_reason; timing adds prefill_s, decode_s, ttft_s,
-    decode_tokens, peak_bytes, rss_bytes, kv_bytes.
+    after the run), prompt_tokens. A teacher-forced probe adds kv_live (per position, the scheme that its forward
+    attended, read from the live caches just before it ran: "native", "affine8:g64", or "mixed" if layers differ).
+    Generation adds tokens and finish_reason; timing adds prefill_s, decode_s, ttft_s, decode_tokens, peak_bytes,
+    rss_bytes, kv_bytes.
     """
 
     tensors: Mapping[str, Any]
@@ -104,7 +105,14 @@ class Trace:
 
 
 class OracleRefused(errors.FrontierError):
-    """The oracle cannot do what was asked; the message is its own exception text. A cell then reads "not run"."""
+    """The stack cannot do what was asked; the message is its own exception text. A cell then reads "not run".
+
+    kind: the exception's class name in the child ("NotImplementedError", "NotBuilt", "SystemExit", ...).
+    """
+
+    def __init__(self, text: str, kind: str = "") -> None:
+        self.kind = kind
+        super().__init__(text)
 
 
 class OracleCrashed(errors.FrontierError):

@@ -1,0 +1,79 @@
+"""This project's engine as a stack, through its public door only. Imported only in a worker's process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from importlib import metadata
+from typing import Any
+
+from engine import CacheLayer, Request, SamplingParams, errors, machine
+from engine import load as load_engine
+from oracles.contract import GenerateProbe, Probe, StackConfig, TimeProbe, Trace
+from oracles.timing import timed_decode
+
+
+def load(config: StackConfig) -> EngineStack:
+    """The stack "engine"; what it cannot honour is its own typed error."""
+    return EngineStack(config)
+
+
+class EngineStack:
+    def __init__(self, config: StackConfig) -> None:
+        self.config = config
+        self.engine = load_engine(config.model, dtype=config.dtype, kv=config.kv, prefill_chunk=config.chunk)
+
+    def probe(self, probe: Probe) -> Trace:
+        traced = self.engine.trace(
+            list(probe.token_ids),
+            chunk=self.config.chunk,
+            head=probe.head,
+            tail=probe.tail,
+            layers="layers" in probe.want,
+        )
+        tensors = dict(traced.layers)
+        if "logits" in probe.want:
+            tensors["logits"] = traced.logits
+        doc = self._doc(traced.kv_status, traced.caches, len(probe.token_ids))
+        return Trace(tensors, doc | {"kv_live": list(traced.kv_live)})
+
+    def generate(self, probe: GenerateProbe) -> Trace:
+        params = SamplingParams.from_dict(probe.sampling)
+        if params.seed is None and params.temperature > 0:
+            raise errors.InvalidValue("seed", None, "an integer: an unseeded run cannot be compared")
+        done = self.engine.generate(list(probe.token_ids), params, taps=("logprobs",))
+        doc = self._doc(done.kv_status, done.caches, len(probe.token_ids))
+        doc |= {"tokens": list(done.tokens), "finish_reason": done.finish_reason}
+        return Trace({"logprobs": done.taps["logprobs"]}, doc)
+
+    def time(self, probe: TimeProbe) -> Trace:
+        params = SamplingParams(max_tokens=probe.max_tokens, ignore_eos=True)
+        request = Request(prompt=list(probe.token_ids), sampling=params)
+        handles: list[Any] = []
+
+        def counts() -> Iterator[int]:
+            handles.append(self.engine.submit(request))
+            for event in handles[0].events():
+                yield len(event.tokens)
+
+        times = timed_decode(counts(), probe.max_tokens)
+        done = handles[0].result()
+        doc = self._doc(done.kv_status, done.caches, len(probe.token_ids))
+        return Trace({}, doc | times | {"kv_bytes": sum(layer.kv_bytes for layer in done.caches)})
+
+    def _doc(self, kv_status: str, caches: Sequence[CacheLayer], prompt_tokens: int) -> dict[str, Any]:
+        return {
+            "stack": self.config.stack,
+            "versions": {"mlx": metadata.version("mlx"), "mlx-frontier": _own_version()},
+            "machine": machine().key,
+            "kv_status": kv_status,
+            "caches": [asdict(layer) for layer in caches],
+            "prompt_tokens": prompt_tokens,
+        }
+
+
+def _own_version() -> str:
+    try:
+        return metadata.version("mlx-frontier")
+    except metadata.PackageNotFoundError:
+        return "source tree"

@@ -1,0 +1,75 @@
+"""What the caches of a run really are, and whether that is what was asked. No MLX here: it reads descriptions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from engine import errors, parse_kv
+from oracles.contract import SchemeNotLive, Trace
+
+NATIVE = "native"
+
+
+def scheme_name(bits: int | None, group_size: int | None) -> str:
+    """The name of one layer's scheme: "native" or, for instance, "affine8:g64"."""
+    return NATIVE if bits is None else f"affine{bits}:g{group_size}"
+
+
+def live_scheme(caches: Sequence[Mapping[str, Any]]) -> str:
+    """The scheme of all layers, or "mixed" where they differ."""
+    names = {str(cache["scheme"]) for cache in caches}
+    return names.pop() if len(names) == 1 else "mixed"
+
+
+def read_kv_config(path: str, layers: int) -> dict[int, tuple[int, int]]:
+    """layer -> (bits, group size) from optiq's kv_config.json; layers not named stay native.
+
+    Raises `errors.CorruptFile` for a file that is not such a list, `errors.InvalidValue` for a layer that the model
+    lacks (optiq ignores it) or one that is named twice.
+    """
+    try:
+        entries = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError) as error:
+        raise errors.CorruptFile(path, f"not a readable kv_config.json: {error}") from error
+    keys = {"layer_idx", "bits"}
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) and keys <= set(entry) for entry in entries):
+        raise errors.CorruptFile(path, "a kv_config.json is a list of {layer_idx, bits, group_size}")
+    plan: dict[int, tuple[int, int]] = {}
+    for entry in entries:
+        layer = int(entry["layer_idx"])
+        if layer in plan or not 0 <= layer < layers:
+            raise errors.InvalidValue("layer_idx", layer, f"each of 0..{layers - 1} at most once")
+        plan[layer] = (int(entry["bits"]), int(entry.get("group_size", 64)))
+    return plan
+
+
+def planned_schemes(kv: str, layers: int) -> tuple[str, ...]:
+    """The scheme of each layer that the notation `kv` asks for, once its start is reached."""
+    asked = parse_kv(kv)
+    if asked.kind == "mixed":
+        plan = read_kv_config(str(asked.path), layers)
+        return tuple(scheme_name(*plan[i]) if i in plan else NATIVE for i in range(layers))
+    bits, group = (asked.bits, asked.group_size) if asked.kind == "uniform" else (None, None)
+    return (scheme_name(bits, group),) * layers
+
+
+def kv_status(kv: str, caches: Sequence[Mapping[str, Any]]) -> str:
+    """The live scheme in words; "native (start not reached)" when a quantised one was asked and never came on."""
+    live = live_scheme(caches)
+    return f"{NATIVE} (start not reached)" if live == NATIVE and parse_kv(kv).kind != NATIVE else live
+
+
+def require_scheme(trace: Trace, kv: str) -> None:
+    """Raise `SchemeNotLive` unless every layer's live cache is of the scheme that `kv` asks for."""
+    caches = trace.doc["caches"]
+    live = tuple(str(cache["scheme"]) for cache in caches)
+    wanted = planned_schemes(kv, len(caches))
+    if not caches or live != wanted:
+        wrong = [f"layer {i}: {a} instead of {w}" for i, (a, w) in enumerate(zip(live, wanted, strict=True)) if a != w]
+        raise SchemeNotLive(
+            f"kv={kv!r} was asked, but the live caches are {trace.doc['kv_status']!r}"
+            f" ({'; '.join(wrong[:3]) or 'no caches'}); nothing is recorded"
+        )

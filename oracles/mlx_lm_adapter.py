@@ -1,0 +1,213 @@
+"""mlx-lm as an oracle. Imported only in a worker's process.
+
+Letters: L tokens of the probe, V vocabulary, N generated tokens, D hidden size.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+from mlx_lm.models.cache import KVCache, QuantizedKVCache, make_prompt_cache
+from mlx_lm.sample_utils import make_logits_processors, make_sampler
+from mlx_lm.utils import load_config, load_model
+
+from engine import SamplingParams, errors, machine, parse_kv
+from oracles.contract import GenerateProbe, Probe, StackConfig, TimeProbe, Trace
+from oracles.live import kv_status, live_scheme, scheme_name
+from oracles.timing import timed_decode
+
+# The package attribute `generate` is the function of that name; this is the module.
+GENERATE = importlib.import_module("mlx_lm.generate")
+QUANTIZED = (QuantizedKVCache,)
+
+
+def load(config: StackConfig) -> MlxLmStack:
+    """The stack "mlx-lm": native or uniform KV; per-layer mixed KV is refused (mlx-lm has none)."""
+    asked = parse_kv(config.kv)
+    if asked.kind == "mixed":
+        raise errors.InvalidValue("kv", config.kv, "native or uniform for mlx-lm; per-layer mixed KV is optiq's")
+    return MlxLmStack(config, kv_bits=asked.bits, group_size=asked.group_size, start=asked.start)
+
+
+class MlxLmStack:
+    """mlx-lm's own model, caches, schedule, samplers and generation loop.
+
+    `kv_bits`, `group_size`, `start` are the arguments of mlx-lm's conversion function; `distributions` are the
+    packages whose versions a trace names.
+    """
+
+    def __init__(
+        self,
+        config: StackConfig,
+        *,
+        kv_bits: int | None,
+        group_size: int,
+        start: int,
+        distributions: tuple[str, ...] = ("mlx", "mlx-lm"),
+    ) -> None:
+        self.config = config
+        self.versions = {name: metadata.version(name) for name in distributions}
+        self.model, self.model_config = load_model(Path(config.model), strict=True)
+        if config.dtype != "auto":
+            self.model.set_dtype({"float32": mx.float32, "bfloat16": mx.bfloat16, "float16": mx.float16}[config.dtype])
+            mx.eval(self.model.parameters())
+        self.kv_arguments = {"kv_bits": kv_bits, "kv_group_size": group_size, "quantized_kv_start": start}
+        self.eos_ids = _eos_ids(Path(config.model))
+        self.tap: LayerTap | None = None
+
+    def probe(self, probe: Probe) -> Trace:
+        caches = make_prompt_cache(self.model)
+        ids, stop = probe.token_ids, len(probe.token_ids) - probe.tail
+        head = [0] if probe.head else []
+        starts = [*head, *range(probe.head, stop, self.config.chunk), *range(stop, len(ids))]
+        logits: list[mx.array] = []
+        kv_live: list[str] = []
+        if "layers" in probe.want:
+            self.tap = self.tap or LayerTap(self.model.layers)
+            self.tap.begin()
+        for begin, end in zip(starts, [*starts[1:], len(ids)], strict=True):
+            kv_live += [live_scheme(describe(caches))] * (end - begin)
+            out = self.model(mx.array(ids[begin:end])[None], cache=caches)[0]  # [L', V]
+            GENERATE.maybe_quantize_kv_cache(caches, **self.kv_arguments)
+            mx.eval(out, [cache.state for cache in caches])
+            logits.append(out)
+        tensors = {"logits": mx.concatenate(logits)} if "logits" in probe.want else {}
+        if "layers" in probe.want and self.tap is not None:
+            tensors |= self.tap.end()
+        return Trace(tensors, self._doc(caches, len(ids)) | {"kv_live": kv_live})
+
+    def generate(self, probe: GenerateProbe) -> Trace:
+        params = SamplingParams.from_dict(probe.sampling)
+        if params.stop or params.top_logprobs is not None:
+            raise errors.InvalidValue("stop/top_logprobs", "given", "absent: tokens and logprobs are compared")
+        if params.seed is None and params.temperature > 0:
+            raise errors.InvalidValue("seed", None, "an integer: an unseeded run cannot be compared")
+        if params.seed is not None:
+            mx.random.seed(params.seed)
+        caches = make_prompt_cache(self.model)
+        tokens: list[int] = []
+        rows: list[mx.array] = []
+        finish = "length"
+        for token, logprobs in self._steps(probe.token_ids, caches, params):
+            tokens.append(token)
+            rows.append(logprobs)
+            if token in self.eos_ids and not params.ignore_eos:
+                finish = "stop"
+                break
+        mx.eval([cache.state for cache in caches])
+        doc = self._doc(caches, len(probe.token_ids)) | {"tokens": tokens, "finish_reason": finish}
+        return Trace({"logprobs": mx.stack(rows)}, doc)
+
+    def time(self, probe: TimeProbe) -> Trace:
+        caches = make_prompt_cache(self.model)
+        params = SamplingParams(max_tokens=probe.max_tokens, ignore_eos=True)
+        times = timed_decode((1 for _ in self._steps(probe.token_ids, caches, params)), probe.max_tokens)
+        doc = self._doc(caches, len(probe.token_ids))
+        return Trace({}, doc | times | {"kv_bytes": sum(int(cache["kv_bytes"]) for cache in doc["caches"])})
+
+    def _steps(self, ids: tuple[int, ...], caches: list[Any], p: SamplingParams) -> Iterator[tuple[int, mx.array]]:
+        return GENERATE.generate_step(
+            mx.array(ids),
+            self.model,
+            max_tokens=p.max_tokens,
+            sampler=make_sampler(
+                temp=p.temperature,
+                top_p=p.top_p,
+                min_p=p.min_p,
+                min_tokens_to_keep=p.min_tokens_to_keep,
+                top_k=p.top_k,
+                xtc_probability=p.xtc_probability,
+                xtc_threshold=p.xtc_threshold,
+            ),
+            logits_processors=make_logits_processors(
+                logit_bias=dict(p.logit_bias) or None,
+                repetition_penalty=p.repetition_penalty,
+                repetition_context_size=p.repetition_context_size,
+                presence_penalty=p.presence_penalty,
+                presence_context_size=p.presence_context_size,
+                frequency_penalty=p.frequency_penalty,
+                frequency_context_size=p.frequency_context_size,
+            ),
+            prompt_cache=caches,
+            prefill_step_size=self.config.chunk,
+            **self.kv_arguments,
+        )
+
+    def _doc(self, caches: list[Any], prompt_tokens: int) -> dict[str, Any]:
+        described = describe(caches)
+        return {
+            "stack": self.config.stack,
+            "versions": self.versions,
+            "machine": machine().key,
+            "kv_status": kv_status(self.config.kv, described),
+            "caches": described,
+            "prompt_tokens": prompt_tokens,
+        }
+
+
+class LayerTap:
+    """Records what the blocks of an mlx-lm model return, by wrapping the call of their class in this process."""
+
+    def __init__(self, layers: list[Any]) -> None:
+        self._index = {id(layer): i for i, layer in enumerate(layers)}
+        self._rows: dict[str, list[mx.array]] = {}
+        self._on = False
+        for kind in {type(layer) for layer in layers}:
+            kind.__call__ = self._wrapped(kind.__call__)
+
+    def begin(self) -> None:
+        self._on, self._rows = True, {}
+
+    def end(self) -> dict[str, mx.array]:
+        """ "layer.<i>" -> [L, D]; "layer.-1" is what entered the first block."""
+        tensors = {name: mx.concatenate(rows) for name, rows in self._rows.items()}
+        self._on, self._rows = False, {}
+        return tensors
+
+    def _wrapped(self, call: Callable[..., mx.array]) -> Callable[..., mx.array]:
+        def tapped(layer: Any, x: mx.array, *args: Any, **kwargs: Any) -> mx.array:
+            out = call(layer, x, *args, **kwargs)
+            if self._on:
+                index = self._index[id(layer)]
+                if index == 0:
+                    self._rows.setdefault("layer.-1", []).append(x[0])
+                self._rows.setdefault(f"layer.{index}", []).append(out[0])
+            return out
+
+        return tapped
+
+
+def describe(caches: list[Any]) -> list[dict[str, Any]]:
+    """One `CacheLayer` dict per layer, read from the live cache objects."""
+    layers = []
+    for i, cache in enumerate(caches):
+        quantized = isinstance(cache, QUANTIZED)
+        if not quantized and not isinstance(cache, KVCache):
+            raise TypeError(f"layer {i} holds a {type(cache).__name__}, which this oracle cannot describe")
+        bits, group = (int(cache.bits), int(cache.group_size)) if quantized else (None, None)
+        keys = cache.keys[1] if quantized and cache.keys is not None else cache.keys
+        layers.append(
+            {
+                "layer": i,
+                "scheme": scheme_name(bits, group),
+                "offset": int(cache.offset),
+                "dtype": "empty" if keys is None else str(keys.dtype).removeprefix("mlx.core."),
+                "bits": bits,
+                "group_size": group,
+                "kv_bytes": 0 if keys is None else int(cache.nbytes),
+            }
+        )
+    return layers
+
+
+def _eos_ids(folder: Path) -> frozenset[int]:
+    """End-of-sequence ids by mlx-lm's rule (generation_config.json wins over config.json), without a tokenizer."""
+    eos = load_config(folder).get("eos_token_id")
+    if eos is None:
+        return frozenset()
+    return frozenset(eos) if isinstance(eos, list) else frozenset((eos,))
