@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from engine.api import Engine as Engine
     from engine.api import load as load
     from engine.artifacts.resolve import resolve_model as resolve_model
+    from engine.backend import OPENBLAS_INSTALL as OPENBLAS_INSTALL
     from engine.backend import machine as machine
+    from engine.backend import openblas_path as openblas_path
     from engine.backend import memory as memory
     from engine.backend import use_blas as use_blas
     from engine.config import EngineConfig as EngineConfig
@@ -38,6 +40,7 @@ _DOOR = {
     "ForwardTrace": "engine.types:ForwardTrace",
     "Generation": "engine.types:Generation",
     "LEVERS": "engine.config:LEVERS",
+    "OPENBLAS_INSTALL": "engine.backend:OPENBLAS_INSTALL",
     "Plan": "engine.types:Plan",
     "Request": "engine.types:Request",
     "SamplingParams": "engine.types:SamplingParams",
@@ -49,6 +52,7 @@ _DOOR = {
     "load_tokenizer": "engine.artifacts.tokenizer:load_tokenizer",
     "machine": "engine.backend:machine",
     "memory": "engine.backend:memory",
+    "openblas_path": "engine.backend:openblas_path",
     "parse_kv": "engine.kv.plan:parse_kv",
     "resolve_model": "engine.artifacts.resolve:resolve_model",
     "use_blas": "engine.backend:use_blas",

@@ -94,7 +94,7 @@ def _check(params: SamplingParams, vocab_size: int, xtc_special_tokens: Sequence
         raise InvalidValue("min_tokens_to_keep", params.min_tokens_to_keep, f"1..{vocab_size} (the model's vocabulary)")
     if params.temperature == 0 and params.xtc_probability > 0:
         raise InvalidValue("xtc_probability", params.xtc_probability, "0 at temperature 0: greedy decoding has no XTC")
-    for token in xtc_special_tokens:
+    for token in xtc_special_tokens if params.xtc_probability > 0 else ():
         if not 0 <= token < vocab_size:
             raise InvalidValue("xtc_special_tokens", token, f"0..{vocab_size - 1} (the model's vocabulary)")
 
