@@ -1,0 +1,98 @@
+"""Reading a model folder in mlx-lm's format: config.json and model*.safetensors, checked for damage."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+
+from engine.artifacts.cache import cache_folder, write_atomically
+from engine.errors import CorruptFile, ModelNotFound
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object; anything else is `CorruptFile`."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise CorruptFile(path, f"not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise CorruptFile(path, "not a JSON object")
+    return value
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """config.json; generation_config.json's eos_token_id wins over its own, as in mlx-lm (utils.py load_config)."""
+    path = folder / "config.json"
+    if not path.is_file():
+        raise ModelNotFound(f"{folder}: no config.json")
+    config = read_json(path)
+    generation = folder / "generation_config.json"
+    if generation.is_file():
+        eos = read_json(generation).get("eos_token_id")
+        if eos is not None:
+            config["eos_token_id"] = eos
+    return config
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """model*.safetensors, sorted; none is `ModelNotFound`."""
+    files = sorted(folder.glob("model*.safetensors"))
+    if not files:
+        raise ModelNotFound(f"{folder}: no model*.safetensors")
+    return files
+
+
+def read_weights(folder: Path) -> dict[str, mx.array]:
+    """Every array of every weight file, by name. Truncated or damaged files are `CorruptFile`."""
+    weights: dict[str, mx.array] = {}
+    for path in weight_files(folder):
+        _check_safetensors(path)
+        weights.update(_as_arrays(mx.load(str(path))))
+    return weights
+
+
+def _as_arrays(loaded: object) -> dict[str, mx.array]:
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+def _check_safetensors(path: Path) -> None:
+    """The header's byte ranges must lie inside the file: MLX reads lazily and would notice much later."""
+    size = path.stat().st_size
+    with path.open("rb") as f:
+        length = int.from_bytes(f.read(8), "little")
+        if size < 8 or length > size - 8:
+            raise CorruptFile(path, f"truncated: a header of {length} bytes does not fit in {size}")
+        try:
+            header = json.loads(f.read(length))
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise CorruptFile(path, f"damaged header: {error}") from error
+    if not isinstance(header, Mapping):
+        raise CorruptFile(path, "damaged header: not an object")
+    ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+    if ends and 8 + length + max(ends) != size:
+        raise CorruptFile(path, f"{size} bytes, but its header describes {8 + length + max(ends)}")
+
+
+def weights_sha256(folder: Path) -> str:
+    """sha256 over the names and contents of the weight files. Remembered per (path, size, mtime) in the user cache."""
+    files = weight_files(folder)
+    stats = [(str(p.resolve()), p.stat().st_size, p.stat().st_mtime_ns) for p in files]
+    key = hashlib.sha256(json.dumps(stats).encode()).hexdigest()
+    note = cache_folder("sha256") / key
+    if note.is_file():
+        return note.read_text().strip()
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(path.name.encode())
+        with path.open("rb") as f:
+            while block := f.read(1 << 20):
+                digest.update(block)
+    value = digest.hexdigest()
+    write_atomically(note, value.encode())
+    return value
