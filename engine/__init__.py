@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from engine.artifacts.resolve import resolve_model as resolve_model
     from engine.backend import OPENBLAS_INSTALL as OPENBLAS_INSTALL
     from engine.backend import machine as machine
-    from engine.backend import openblas_path as openblas_path
     from engine.backend import memory as memory
+    from engine.backend import openblas_path as openblas_path
     from engine.backend import use_blas as use_blas
     from engine.config import EngineConfig as EngineConfig
     from engine.kv.plan import parse_kv as parse_kv

@@ -50,15 +50,20 @@ def progress_callback(*, quiet: bool = False) -> Iterator[ProgressCallback]:
     quiet: no bars, for callers that print a line of their own.
     """
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=quiet) as bars:
-        tasks: dict[str, TaskID] = {}
+    bars = Progress(*columns, console=Console(stderr=True), disable=quiet)
+    tasks: dict[str, TaskID] = {}
 
-        def advance(label: str, done: int, total: int | None) -> None:
-            if label not in tasks:
-                tasks[label] = bars.add_task(label, total=total)
-            bars.update(tasks[label], completed=done, total=total)
+    def advance(label: str, done: int, total: int | None) -> None:
+        bars.start()  # only now: a step with nothing to report draws nothing
+        if label not in tasks:
+            tasks[label] = bars.add_task(label, total=total)
+        bars.update(tasks[label], completed=done, total=total)
 
+    try:
         yield advance
+    finally:
+        if tasks:
+            bars.stop()
 
 
 def size(count: int) -> str:

@@ -82,13 +82,8 @@ def report() -> dict[str, Any]:
     memory_free = psutil.virtual_memory().available
     disk_free = shutil.disk_usage(Path.home()).free
     openblas = openblas_path()
-    found = findings(
-        m,
-        openblas=openblas,
-        nvidia=shutil.which("nvidia-smi") is not None,
-        memory_free=memory_free,
-        disk_free=disk_free,
-    )
+    nvidia = shutil.which("nvidia-smi") is not None
+    found = findings(m, openblas=openblas, nvidia=nvidia, memory_free=memory_free, disk_free=disk_free)
     return {
         "machine": m.as_dict(),
         "versions": {name: _version(name) for name in DISTRIBUTIONS},

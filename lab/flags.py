@@ -1,0 +1,145 @@
+"""Flags that several commands share, named as in mlx-lm, and what they expand to."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from engine import SamplingParams, errors
+
+MLX_LM_KV_START = 5000  # mlx-lm's default of --quantized-kv-start
+
+# Flags of mlx-lm that are known and not honoured yet: flag -> what to use instead.
+NOT_BUILT = {
+    "--adapter-path": "",
+    "--draft-model": "",
+    "--extra-eos-token": "use --stop with its text",
+    "--max-kv-size": "",
+    "--prefill-response": "",
+    "--prompt-cache-file": "",
+    "--image": "",
+}
+
+
+class _NotBuilt(argparse.Action):
+    """A known flag that is refused by name instead of being taken for a typing error."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        flag = str(option_string)
+        raise errors.NotBuilt(flag, NOT_BUILT[flag])
+
+
+def add_model_flags(parser: argparse.ArgumentParser) -> None:
+    """What is loaded and how: model, dtype, KV scheme, chunk."""
+    group = parser.add_argument_group("model")
+    group.add_argument("--model", required=True, help="a model folder, a built-in name (frontier models) or a hub id")
+    group.add_argument("--dtype", default="auto", help="auto (the checkpoint's own), float32, bfloat16 or float16")
+    group.add_argument("--kv", help='KV cache: native, kv8, kv4; suffixes ":g32", ":start=5000" (default: native)')
+    group.add_argument("--kv-bits", type=int, help="mlx-lm's form of --kv; takes its start of 5000 tokens")
+    group.add_argument("--kv-group-size", type=int, help="with --kv-bits (default: 64)")
+    group.add_argument("--quantized-kv-start", type=int, help=f"with --kv-bits (default: {MLX_LM_KV_START})")
+    group.add_argument("--prefill-step-size", type=int, help="prompt tokens per forward (default: 2048)")
+    tier = group.add_mutually_exclusive_group()
+    tier.add_argument("--l1", action="store_true", help="the bits of mlx-lm (default); expands to --kv native")
+    tier.add_argument("--l2", action="store_true", help="the bits of mlx-optiq's per-layer KV; not built yet")
+    for flag in NOT_BUILT:
+        group.add_argument(flag, action=_NotBuilt, nargs="*", help=argparse.SUPPRESS)
+
+
+def kv_scheme(args: argparse.Namespace) -> str | None:
+    """The KV notation that the flags ask for; None leaves the engine's default."""
+    if args.l2:
+        raise errors.NotBuilt("--l2 (mixed KV per layer)", "use --kv kv8 or --kv kv4")
+    kv: str | None = args.kv
+    if args.l1:
+        if kv not in (None, "native", "bf16") or args.kv_bits is not None:
+            raise errors.InvalidValue("--l1", "given with a KV scheme", "alone, or with --kv native")
+        return "native"
+    if args.kv_bits is None:
+        for flag, value in (("--kv-group-size", args.kv_group_size), ("--quantized-kv-start", args.quantized_kv_start)):
+            if value is not None:
+                raise errors.InvalidValue(flag, value, "only together with --kv-bits")
+        return kv
+    if kv is not None:
+        raise errors.InvalidValue("--kv-bits", args.kv_bits, "only without --kv; they say the same thing")
+    start = MLX_LM_KV_START if args.quantized_kv_start is None else args.quantized_kv_start
+    return f"kv{args.kv_bits}:g{64 if args.kv_group_size is None else args.kv_group_size}:start={start}"
+
+
+def engine_options(args: argparse.Namespace) -> dict[str, Any]:
+    """Keyword arguments of `engine.load`, the model apart."""
+    options: dict[str, Any] = {"dtype": args.dtype}
+    kv = kv_scheme(args)
+    if kv is not None:
+        options["kv"] = kv
+    if args.prefill_step_size is not None:
+        options["prefill_chunk"] = args.prefill_step_size
+    return options
+
+
+def add_sampling_flags(parser: argparse.ArgumentParser, *, max_tokens: int) -> None:
+    """How tokens are chosen and when to stop."""
+    group = parser.add_argument_group("sampling")
+    group.add_argument("--max-tokens", "-m", type=int, default=max_tokens, help=f"default: {max_tokens}")
+    group.add_argument("--temp", type=float, default=0.0, help="temperature; 0, the default, is greedy")
+    group.add_argument("--top-p", type=float, default=1.0)
+    group.add_argument("--min-p", type=float, default=0.0)
+    group.add_argument("--min-tokens-to-keep", type=int, default=1, help="never cut by --min-p")
+    group.add_argument("--top-k", type=int, default=0)
+    group.add_argument("--xtc-probability", type=float, default=0.0)
+    group.add_argument("--xtc-threshold", type=float, default=0.1)
+    for name in ("repetition", "presence", "frequency"):
+        group.add_argument(f"--{name}-penalty", type=float, default=0.0)
+        group.add_argument(f"--{name}-context-size", type=int, default=20, help=argparse.SUPPRESS)
+    group.add_argument("--logit-bias", action="append", default=[], metavar="ID:VALUE", help="repeatable")
+    group.add_argument("--seed", type=int, help="without one, a seed is drawn and reported")
+    group.add_argument("--stop", action="append", default=[], metavar="TEXT", help="repeatable")
+    group.add_argument("--ignore-eos", action="store_true", help="generate up to --max-tokens")
+
+
+def _bias(entries: list[str]) -> dict[int, float]:
+    bias: dict[int, float] = {}
+    for entry in entries:
+        token, _, value = entry.replace("=", ":").partition(":")
+        try:
+            bias[int(token)] = float(value)
+        except ValueError as error:
+            raise errors.InvalidValue("--logit-bias", entry, "ID:VALUE, for instance 15043:2.5") from error
+    return bias
+
+
+def sampling_params(args: argparse.Namespace, *, seed: int | None, top_logprobs: int | None = None) -> SamplingParams:
+    """The `SamplingParams` of the flags."""
+    return SamplingParams(
+        max_tokens=args.max_tokens,
+        temperature=args.temp,
+        seed=seed,
+        stop=tuple(args.stop),
+        ignore_eos=args.ignore_eos,
+        top_p=args.top_p,
+        top_k=args.top_k,
+        min_p=args.min_p,
+        min_tokens_to_keep=args.min_tokens_to_keep,
+        xtc_probability=args.xtc_probability,
+        xtc_threshold=args.xtc_threshold,
+        repetition_penalty=args.repetition_penalty,
+        repetition_context_size=args.repetition_context_size,
+        presence_penalty=args.presence_penalty,
+        presence_context_size=args.presence_context_size,
+        frequency_penalty=args.frequency_penalty,
+        frequency_context_size=args.frequency_context_size,
+        logit_bias=_bias(args.logit_bias),
+        top_logprobs=top_logprobs,
+    )
+
+
+def json_object(flag: str, text: str) -> dict[str, Any]:
+    """The JSON object that a flag holds."""
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise errors.InvalidValue(flag, text, "a JSON object") from error
+    if not isinstance(value, dict):
+        raise errors.InvalidValue(flag, text, "a JSON object")
+    return value
