@@ -14,8 +14,9 @@ from typing import Any, cast
 import mlx.core as mx
 
 from engine import backend
+from engine.artifacts.checkpoint import has_tokenizer
 from engine.artifacts.resolve import resolve_model
-from engine.artifacts.tokenizer import Tokenizer, has_tokenizer, load_tokenizer
+from engine.artifacts.tokenizer import Tokenizer, load_tokenizer
 from engine.config import EngineConfig
 from engine.errors import EmptyPrompt, InvalidValue, NotBuilt, TemplateMissing, UnknownField
 from engine.graph.model import Model, load_model

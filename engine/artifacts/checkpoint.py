@@ -96,3 +96,8 @@ def weights_sha256(folder: Path) -> str:
     value = digest.hexdigest()
     write_atomically(note, value.encode())
     return value
+
+
+def has_tokenizer(folder: Path) -> bool:
+    """Whether the folder carries a tokenizer; a model without one takes token ids only."""
+    return any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "tokenizer_config.json"))
