@@ -88,17 +88,25 @@ class Worker:
 
     def probe(self, probe: Probe | GenerateProbe | TimeProbe) -> Trace:
         """Run one probe and return its arrays and document."""
+        self.ask(probe)
+        return self.answer()
+
+    def ask(self, probe: Probe | GenerateProbe | TimeProbe) -> None:
+        """Send a probe without waiting, so that two workers can run at the same time; `answer` collects it."""
         self.wait_ready()
         if self._process.stdin is None or self._process.stdin.closed:
             raise OracleCrashed(f"the {self.config.stack} worker was closed")
         self._answers += 1
-        out = Path(self._folder.name) / f"answer-{self._answers}.safetensors"
-        line = json.dumps(probe_request(probe) | {"out": str(out)}) + "\n"
+        line = json.dumps(probe_request(probe) | {"out": str(self._out_path())}) + "\n"
         try:
             self._process.stdin.write(line.encode())
             self._process.stdin.flush()
         except BrokenPipeError as error:
             raise self._crashed("took no request") from error
+
+    def answer(self) -> Trace:
+        """The answer to the probe that was asked last."""
+        out = self._out_path()
         document = self._read_answer()
         return Trace(tensors=_load(out) if document["tensors"] else {}, doc=document["doc"])
 
@@ -131,6 +139,9 @@ class Worker:
         if kind is not None:
             self._process.kill()
         self.close()
+
+    def _out_path(self) -> Path:
+        return Path(self._folder.name) / f"answer-{self._answers}.safetensors"
 
     def _read_answer(self) -> dict[str, Any]:
         document = json.loads(self._read_line())

@@ -190,7 +190,7 @@ def describe(caches: list[Any]) -> list[dict[str, Any]]:
         if not quantized and not isinstance(cache, KVCache):
             raise TypeError(f"layer {i} holds a {type(cache).__name__}, which this oracle cannot describe")
         bits, group = (int(cache.bits), int(cache.group_size)) if quantized else (None, None)
-        keys = cache.keys[1] if quantized and cache.keys is not None else cache.keys
+        keys = cache.keys[0] if quantized and cache.keys is not None else cache.keys
         layers.append(
             {
                 "layer": i,

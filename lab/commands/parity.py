@@ -1,0 +1,117 @@
+"""`frontier parity`: the engine against the running oracles, cell by cell, bit by bit."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import Counter
+from typing import Any
+
+from lab.console import Output, progress_callback
+
+HELP = "run the engine and an oracle on the same probes now and compare every value"
+EXAMPLE = "frontier parity --model smollm2-135m-instruct --quick"
+SUITES = ("tiny", "model", "all")
+DEFAULT_MODEL = "smollm2-135m-instruct"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of `frontier parity`."""
+    parser.add_argument("--model", help="model folder, built-in name or hub id; implies --suite model")
+    parser.add_argument("--suite", choices=SUITES, help="tiny seeded models, the model, or both (default: tiny)")
+    parser.add_argument("--quick", action="store_true", help="a small part of the suite")
+    parser.add_argument("--bisect", action="store_true", help="where a cell differs, find the first layer that does")
+    parser.add_argument("--faults", action="store_true", help="show where the oracles themselves are wrong, live")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Exit code 0 when no cell differs or failed, else 1."""
+    out = Output(as_json=args.json)
+    if args.faults:
+        return show_faults(out)
+    from oracles.matrix import model_cells, tiny_cells
+    from oracles.parity import BAD, run_cells
+
+    suite = args.suite or ("model" if args.model else "tiny")
+    started = time.monotonic()
+    with progress_callback() as progress:
+        progress("preparing models", 0, None)
+        cells = tiny_cells(quick=args.quick) if suite != "model" else []
+        if suite != "tiny":
+            cells += model_cells(args.model or DEFAULT_MODEL, quick=args.quick)
+        progress("preparing models", 1, 1)
+        results = []
+        for result in run_cells(cells, blas=args.blas, bisect=args.bisect):
+            results.append(result)
+            progress("parity cells", len(results), len(cells))
+    counts = Counter(result.status for result in results)
+    print_table(out, [result.as_dict() for result in results])
+    seconds = time.monotonic() - started
+    summary = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+    out.line(f"{len(results)} cells: {summary}; BLAS {args.blas}; {seconds:.0f} s")
+    ok = not any(counts[status] for status in BAD)
+    rows = [result.as_dict() for result in results]
+    out.document({"suite": suite, "blas": args.blas, "ok": ok, "counts": dict(counts), "cells": rows})
+    return 0 if ok else 1
+
+
+def print_table(out: Output, rows: list[dict[str, Any]]) -> None:
+    """The table of cells; a difference says where and how large."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="engine against oracle")
+    for column in ("model", "dtype", "kv", "chunk", "probe", "prompt+steps", "oracle", "result"):
+        table.add_column(column, overflow="fold")
+    colours = {"equal": "green", "differs": "bold red", "failed": "bold red"}
+    for row in rows:
+        colour = colours.get(row["status"], "yellow")
+        table.add_row(
+            row["model"],
+            row["dtype"],
+            row["kv"].split("/")[0] + "..." if "/" in row["kv"] else row["kv"],
+            str(row["chunk"]),
+            row["kind"],
+            f"{row['prompt']}+{row['steps']}",
+            row["reference"],
+            f"[{colour}]{row['status']}[/]" + describe(row),
+        )
+    Console(file=out.text_stream, highlight=False).print(table)
+
+
+def describe(row: dict[str, Any]) -> str:
+    """What follows the status: where a cell differs, or why it has no verdict."""
+    from rich.markup import escape
+
+    found, layer = row["difference"], row["bisect"]
+    if found is None:
+        return f": {escape(row['why'])}" if row["why"] else ""
+    size = "" if found["max_abs_diff"] is None else f", max |diff| {float(found['max_abs_diff']):.3g}"
+    where = "" if found["position"] is None else f" at {found['position']}"
+    text = f": {found['tensor']}{where}{size} ({found['why']})"
+    if layer is not None:
+        text += f"; first in {layer['tensor']}" + ("" if layer["position"] is None else f" at {layer['position']}")
+    return escape(text)
+
+
+def show_faults(out: Output) -> int:
+    """Run every probe of the fault register; exit code 1 when one no longer shows its fault."""
+    from oracles.faults import FAULTS, load_fault, probe_fault
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="where the oracles are wrong (probed now)")
+    for column in ("fault", "oracle", "live", "evidence", "what the engine does"):
+        table.add_column(column, overflow="fold")
+    rows = []
+    with progress_callback() as progress:
+        for done, name in enumerate(FAULTS):
+            progress("fault probes", done, len(FAULTS))
+            fault, shown = load_fault(name), probe_fault(name)
+            rows.append({"name": name, **fault.as_dict(), **shown.as_dict()})
+            table.add_row(name, fault.oracle, "yes" if shown.live else "GONE", shown.evidence, fault.ours)
+        progress("fault probes", len(FAULTS), len(FAULTS))
+    Console(file=out.text_stream, highlight=False).print(table)
+    gone = [row["name"] for row in rows if not row["live"]]
+    out.document({"ok": not gone, "faults": rows, "gone": gone})
+    return 1 if gone else 0
