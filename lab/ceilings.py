@@ -59,7 +59,6 @@ class Artifact:
     weights: int
     embedding_weights: int
     tied: bool
-    kv_values: int
 
     @property
     def bpw(self) -> float:
@@ -128,16 +127,12 @@ def read_artifact(folder: Path) -> Artifact:
         weights += count
         if name.endswith("embed_tokens.weight"):
             embedding = count
-    heads = int(config["num_attention_heads"])
-    head_dim = int(config.get("head_dim") or config["hidden_size"] // heads)
-    kv_heads = int(config.get("num_key_value_heads") or heads)
     return Artifact(
         artifact_bytes=sum(path.stat().st_size for path in files),
         tensor_bytes=tensor_bytes,
         weights=weights,
         embedding_weights=embedding,
         tied=not any(name.startswith("lm_head.") for name in entries),
-        kv_values=2 * int(config["num_hidden_layers"]) * kv_heads * head_dim,
     )
 
 
