@@ -34,18 +34,20 @@ def _copy(source: Path, target: Path) -> Path:
     return target
 
 
-def _check(source: str, target: Path) -> None:
+def _check(source: str, target: Path, *, dequantize: bool) -> None:
     if target.exists():
         raise errors.InvalidValue("--out", str(target), "a folder that does not exist yet")
     if not target.parent.is_dir():
         raise errors.InvalidValue("--out", str(target), f"a name in an existing folder; {target.parent} is none")
     if source.endswith(".gguf") and not Path(source).is_file():
         raise errors.ModelNotFound(f"{source}: no such file")
+    if Path(source).is_dir() and not dequantize:
+        raise errors.InvalidValue("source", source, "a folder only with --dequantize; it is a model folder already")
 
 
 def run(args: argparse.Namespace) -> int:
     target = Path(args.out).absolute()
-    _check(args.source, target)
+    _check(args.source, target, dequantize=args.dequantize)
     from engine import convert_gguf, dequantize_folder, resolve_model  # they load MLX
 
     with progress_callback() as progress:
