@@ -14,7 +14,8 @@ class Difference:
     """The first difference of a comparison.
 
     tensor: the array's name, or "tokens". position: the first row (token position or step) that differs; None when
-    shapes, dtypes or names differ. max_abs_diff: over all rows; infinite where one side is not finite. rows: how many differ.
+    shapes, dtypes or names differ. max_abs_diff: over all rows; infinite where one side is not finite. rows: how many
+    differ.
     """
 
     tensor: str

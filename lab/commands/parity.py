@@ -96,9 +96,10 @@ def describe(row: dict[str, Any]) -> str:
 
 def show_faults(out: Output) -> int:
     """Run every probe of the fault register; exit code 1 when one no longer shows its fault."""
-    from oracles.faults import FAULTS, load_fault, probe_fault
     from rich.console import Console
     from rich.table import Table
+
+    from oracles.faults import FAULTS, as_row, load_fault, probe_fault
 
     table = Table(title="where the oracles are wrong (probed now)")
     for column in ("fault", "oracle", "live", "evidence", "what the engine does"):
@@ -108,7 +109,7 @@ def show_faults(out: Output) -> int:
         for done, name in enumerate(FAULTS):
             progress("fault probes", done, len(FAULTS))
             fault, shown = load_fault(name), probe_fault(name)
-            rows.append({"name": name, **fault.as_dict(), **shown.as_dict()})
+            rows.append(as_row(name, shown))
             table.add_row(name, fault.oracle, "yes" if shown.live else "GONE", shown.evidence, fault.ours)
         progress("fault probes", len(FAULTS), len(FAULTS))
     Console(file=out.text_stream, highlight=False).print(table)

@@ -1,0 +1,57 @@
+"""The fault register: where an oracle itself is wrong, a probe that shows it live, and what the engine does instead.
+
+Plain decoding keeps mlx-lm's bits. Where mlx-lm crashes, ignores a request or contradicts its own plain decoding, the
+engine does the right thing, and the entry here is the evidence. An entry whose probe no longer shows the fault is to
+be removed: the oracle was mended.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+from typing import cast
+
+from engine import errors
+from oracles.client import child_environment
+from oracles.contract import OracleCrashed, StackConfig
+from oracles.faults.entry import Fault, Shown
+from oracles.tiny import tiny_model
+
+# name -> "module:symbol"
+FAULTS = {
+    "max-kv-size-ignored": "oracles.faults.max_kv_size:FAULT",
+    "empty-prompt-raises": "oracles.faults.empty_prompt:FAULT",
+    "stream-drops-first-space": "oracles.faults.first_space:FAULT",
+    "top-k-beyond-vocabulary": "oracles.faults.top_k:FAULT",
+    "logit-bias-out-of-range": "oracles.faults.logit_bias:FAULT",
+}
+PROBE_TIMEOUT_S = 120.0
+
+
+def load_fault(name: str) -> Fault:
+    """The entry; an unknown name raises `errors.UnknownField` with the known ones."""
+    if name not in FAULTS:
+        raise errors.UnknownField("fault register", name, FAULTS)
+    module, symbol = FAULTS[name].split(":")
+    return cast(Fault, getattr(importlib.import_module(module), symbol))
+
+
+def probe_fault(name: str) -> Shown:
+    """Run an entry's probe against the installed oracle, in a process of its own."""
+    fault = load_fault(name)
+    model = str(tiny_model(fault.family))
+    env = child_environment(StackConfig(stack=fault.oracle, model=model))
+    command = [sys.executable, "-P", "-m", "oracles.faults.child", name, model]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False)
+    if done.returncode != 0:
+        raise OracleCrashed(f"the probe of fault {name!r} failed (exit code {done.returncode}):\n{done.stderr[-2000:]}")
+    return Shown(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def as_row(name: str, shown: Shown) -> dict[str, object]:
+    """One line of the register's report."""
+    fault = load_fault(name)
+    return {"name": name, "oracle": fault.oracle, "what": fault.what, "ours": fault.ours, **asdict(shown)}
