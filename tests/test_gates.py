@@ -115,7 +115,8 @@ def package_direction(path: str, source: str) -> list[str]:
 def oracle_libraries(path: str, source: str) -> list[str]:
     """mlx_lm only in adapters, optiq only in its own: importing optiq patches the mlx_lm of the whole process.
 
-    A probe of the fault register may import mlx_lm inside of its functions, which run in a process of their own. optiq runs on that patched mlx_lm, so its adapter may name both; nothing that serves as the mlx-lm oracle may.
+    optiq runs on that patched mlx_lm, so its adapter may name both; nothing that serves as the mlx-lm oracle may.
+    A probe of the fault register imports mlx_lm inside of its functions, which run in a process of their own.
     """
     used = {module.split(".")[0] for module, _ in imports(path, source)} & set(ORACLE_LIBRARIES)
     used |= {name for name in ORACLE_LIBRARIES if re.search(rf"import_module\([\"']{name}[.\"']", source)}
