@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from engine import errors as errors
     from engine.api import Engine as Engine
     from engine.api import load as load
+    from engine.artifacts.builtin import BUILTIN as BUILTIN
+    from engine.artifacts.builtin import cached_builtin as cached_builtin
     from engine.artifacts.resolve import resolve_model as resolve_model
     from engine.backend import OPENBLAS_INSTALL as OPENBLAS_INSTALL
     from engine.backend import machine as machine
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from engine.backend import openblas_path as openblas_path
     from engine.backend import use_blas as use_blas
     from engine.config import EngineConfig as EngineConfig
+    from engine.graph.families import FAMILIES as FAMILIES
     from engine.kv.plan import parse_kv as parse_kv
     from engine.types import CacheLayer as CacheLayer
     from engine.types import Event as Event
@@ -46,6 +49,7 @@ _DOOR = {
     "SamplingParams": "engine.types:SamplingParams",
     "ScoreBlock": "engine.types:ScoreBlock",
     "Usage": "engine.types:Usage",
+    "cached_builtin": "engine.artifacts.builtin:cached_builtin",
     "convert_gguf": "engine.artifacts.convert:convert_gguf",
     "dequantize_folder": "engine.artifacts.convert:dequantize_folder",
     "load": "engine.api:load",

@@ -20,6 +20,10 @@ from engine.errors import InvalidValue
 from engine.sample.keys import KeyChain
 from engine.types import SamplingParams
 
+# Below this, mlx-lm's product of float16 logprobs and 1 / temperature is -inf for every token, the best one included
+# (its logprob is at least -log V, 13 for the largest vocabularies), and the draw is uniform over the vocabulary.
+COLDEST_IN_FLOAT16 = 2e-4
+
 Step = Callable[[mx.array, KeyChain], mx.array]
 
 
@@ -64,6 +68,8 @@ def top_k(logprobs: mx.array, k: int) -> mx.array:
 
 def categorical(logprobs: mx.array, key: mx.array, temperature: float) -> mx.array:
     """Draw token ids [1] from logprobs [1, V] at a temperature above 0."""
+    if logprobs.dtype == mx.float16 and temperature < COLDEST_IN_FLOAT16:
+        logprobs = logprobs.astype(mx.float32)
     return mx.random.categorical(logprobs * (1.0 / temperature), key=key)
 
 

@@ -77,6 +77,16 @@ def test_greedy_takes_the_argmax_of_logprobs() -> None:
     assert (mx.argmax(logits).item(), token) == (10, 0)
 
 
+@pytest.mark.parametrize("temperature", [1e-3, 2e-4, 1e-4, 1e-6])
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_very_cold_draw_is_the_best_token_in_float16(temperature: float, fused: bool) -> None:
+    """mlx-lm draws at random below about 1e-4: 1 / temperature overflows the logprobs (a fault of the reference)."""
+    logprobs = logprobs_of((mx.arange(VOCAB) % 7 + 2 * (mx.arange(VOCAB) == 33)).astype(mx.float16)[None])
+    keys = KeyChain(3)
+    sampler = build_sampler(SamplingParams(temperature=temperature), VOCAB, fused=fused)
+    assert {sampler(logprobs, keys).item() for _ in range(8)} == {mx.argmax(logprobs).item()}
+
+
 @pytest.mark.parametrize("seed", [-1, 2**64, 1.0, True, None])
 def test_key_chain_refuses(seed: object) -> None:
     with pytest.raises(errors.InvalidValue, match="seed"):
