@@ -15,7 +15,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -187,10 +187,8 @@ def _bytes_under(folder: Path) -> int:
     total = 0
     for root, _, names in os.walk(folder):
         for name in names:
-            try:
+            with suppress(FileNotFoundError):  # pip may rename or remove it between the listing and here
                 total += os.lstat(os.path.join(root, name)).st_size
-            except FileNotFoundError:
-                pass  # pip renamed or removed it between the listing and here
     return total
 
 

@@ -107,7 +107,7 @@ def load_tokenizer(folder: Path) -> Tokenizer:
         raise UnsupportedConfig(f"{folder}: tokenizer not usable: {_one_line(error)}") from error
     except (OSError, KeyError, TypeError) as error:
         raise CorruptFile(folder, f"tokenizer: {_one_line(error)}") from error
-    except Exception as error:  # noqa: BLE001 - `tokenizers` raises a bare Exception for a damaged tokenizer.json
+    except Exception as error:  # `tokenizers` raises a bare Exception for a damaged tokenizer.json
         if type(error) is not Exception:
             raise
         raise CorruptFile(folder / "tokenizer.json", _one_line(error)) from error
