@@ -168,7 +168,7 @@ class Pilot:
 
 
 def fit(profile: Profile, pilot: Pilot, recipes: int) -> tuple[Profile, tuple[str, ...]]:
-    """Cut rounds, then the prompt, then KL sequences until the pilot's forecast fits the budgets; say what was cut."""
+    """Cut rounds, then the prompt; KL sequences, then their length, until the forecast fits the budgets; say so."""
     cut = profile
     notes = []
     while cut.rounds > 2 and cut.rounds * recipes * pilot.sample_s(cut) > cut.recipes_budget_s:
@@ -177,7 +177,9 @@ def fit(profile: Profile, pilot: Pilot, recipes: int) -> tuple[Profile, tuple[st
         cut = replace(cut, prompt_tokens=cut.prompt_tokens // 2)
     while cut.kl_sequences > 4 and kl_seconds(cut, pilot, recipes) > cut.kl_budget_s:
         cut = replace(cut, kl_sequences=cut.kl_sequences - 1)
-    for name in ("rounds", "prompt_tokens", "kl_sequences"):
+    while cut.kl_length > 32 and kl_seconds(cut, pilot, recipes) > cut.kl_budget_s:
+        cut = replace(cut, kl_length=cut.kl_length // 2)
+    for name in ("rounds", "prompt_tokens", "kl_sequences", "kl_length"):
         before, after = profile.__dict__[name], cut.__dict__[name]
         if before != after:
             notes.append(

@@ -1,0 +1,196 @@
+"""Taking turns, refusals, quality and the rows of the scorecard, on invented workers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scorecard_fakes import PROFILE, SEQUENCES, FakeWorker, kl_rows, measured, pool, quiet, scorecard
+
+from engine import errors
+from lab.ceilings import Artifact, Ceilings, Floor
+from lab.estimate import counted, ratio, sequence_mean, timing
+from lab.quality import run_quality
+from lab.recipes import PROFILES, RECIPES, Pilot, Pool, Sample, fit, kl_seconds, take_samples, warm_up
+from lab.scorecard import findings, headline, summary
+from oracles.contract import OracleRefused, Probe, SchemeNotLive, StackConfig, TimeProbe, Trace
+from oracles.live import require_scheme
+
+
+def test_every_round_asks_every_recipe_once_in_another_order() -> None:
+    log: list[tuple[str, str]] = []
+    with pool(log) as p:
+        warm_up(p, p.live, SEQUENCES[0], require_scheme, quiet)
+        before = len(log)
+        samples = take_samples(p, SEQUENCES, PROFILE, require_scheme, quiet, 3)
+    names = [name for event, name in log[before:] if event == "time"]
+    rounds = [names[i : i + 8] for i in range(0, 24, 8)]
+    assert len(samples) == 24
+    assert all(sorted(r) == sorted(set(r)) for r in rounds)
+    assert len({tuple(r) for r in rounds}) == 3
+    assert sum(event == "start" for event, _ in log) == 9
+    assert sum(event == "close" for event, _ in log) == 8, "the refused one never opened"
+
+
+def test_relaunch_gives_each_round_new_processes() -> None:
+    log: list[tuple[str, str]] = []
+    profile = replace(PROFILE, relaunch=True)
+    with pool(log) as p:
+        warm_up(p, p.live, SEQUENCES[0], require_scheme, quiet)
+        take_samples(p, SEQUENCES, profile, require_scheme, quiet, 3)
+    assert sum(entry == ("start", "engine native") for entry in log) == 3
+
+
+def test_with_little_memory_only_one_process_lives() -> None:
+    log: list[tuple[str, str]] = []
+    with pool(log, resident=False) as p:
+        samples = take_samples(p, SEQUENCES, PROFILE, require_scheme, quiet, 3)
+    alive = peak = 0
+    for event, name in log:
+        if name == "optiq kv4":
+            continue
+        alive += {"start": 1, "close": -1}.get(event, 0)
+        peak = max(peak, alive)
+    assert peak == 1
+    assert alive == 0
+    assert len(samples) == 24
+
+
+def test_a_refusal_is_listed_with_its_words_never_dropped() -> None:
+    samples, quality, refused = measured()
+    assert refused == {"optiq kv4": "optiq: NotImplementedError: no 4-bit here"}
+    assert "optiq kv4" not in {s.recipe for s in samples} | set(quality)
+    card = scorecard()
+    assert len(card.rows) == 9
+    assert card.row("optiq kv4").why_not == refused["optiq kv4"]
+
+
+class NeverQuantised(FakeWorker):
+    """Says kv8 and stays native."""
+
+    def probe(self, probe: Probe | TimeProbe) -> Trace:
+        trace = super().probe(probe)
+        cache = {"scheme": "native", "bits": None, "group_size": None, "kv_bytes": 1, "offset": 9}
+        return Trace(tensors=trace.tensors, doc=dict(trace.doc) | {"caches": [cache] * 2, "kv_status": "native"})
+
+
+def test_a_scheme_that_is_not_live_is_not_run() -> None:
+    config = StackConfig(stack="engine", model="m", kv="kv8")
+    with Pool({"engine kv8": config}, lambda c: NeverQuantised(c, []), resident=True) as p:
+        warm_up(p, p.live, SEQUENCES[0], require_scheme, quiet)
+        assert list(p.refused) == ["engine kv8"]
+
+
+class Unconverted(FakeWorker):
+    """One scored position attended a native cache."""
+
+    def probe(self, probe: Probe | TimeProbe) -> Trace:
+        trace = super().probe(probe)
+        if isinstance(probe, TimeProbe):
+            return trace
+        live = list(trace.doc["kv_live"])
+        live[3] = "native"
+        return Trace(tensors=trace.tensors, doc=dict(trace.doc) | {"kv_live": live})
+
+
+def test_a_scored_position_on_an_unquantised_cache_makes_the_run_invalid() -> None:
+    configs = {s.name: StackConfig(stack=s.stack, model="m", kv=s.kv) for s in RECIPES if s.stack == "mlx-lm"}
+    with Pool(configs, lambda c: Unconverted(c, []), resident=True) as p, pytest.raises(SchemeNotLive, match="3"):
+        run_quality(p, RECIPES, SEQUENCES, PROFILE, kl_rows, quiet)
+
+
+@pytest.mark.parametrize("resident", [True, False])
+def test_equal_bits_take_over_numbers_and_other_bits_are_scored_in_full(resident: bool) -> None:
+    _, quality, _ = measured(resident=resident)
+    engine, peer, optiq = quality["engine kv8"], quality["mlx-lm kv8"], quality["optiq kv8"]
+    assert engine.same_bits_as == "mlx-lm kv8"
+    assert engine.kl_units == peer.kl_units
+    assert engine.checked == 2 * 11
+    assert optiq.same_bits_as is None
+    assert len(optiq.kl_units) == 5
+    assert optiq.kl_units != peer.kl_units
+    assert quality["mlx-lm native"].kl_units == (0.0,) * 5
+    assert quality["mlx-lm kv4"].kl.value > peer.kl.value > 0
+
+
+def test_perplexity_against_a_plain_computation() -> None:
+    _, quality, _ = measured()
+    ids = SEQUENCES[0]
+    worker = FakeWorker(StackConfig(stack="mlx-lm", model="m"), [])
+    logits = worker.probe(Probe(token_ids=tuple(ids[:12]), head=1, tail=1)).tensors["logits"].astype(float)
+    nll = [math.log(sum(math.exp(v) for v in logits[j])) - logits[j][ids[j + 1]] for j in range(1, 12)]
+    assert math.isclose(quality["mlx-lm native"].nll_units[0], sum(nll) / 11, rel_tol=1e-12)
+
+
+def test_without_its_reference_nothing_is_scored() -> None:
+    configs = {"mlx-lm native": StackConfig(stack="mlx-lm", model="m")}
+
+    def start(config: StackConfig) -> FakeWorker:
+        raise OracleRefused("mlx-lm: no such model")
+
+    with Pool(configs, start, resident=True) as p:
+        warm_up(p, p.live, SEQUENCES[0], require_scheme, quiet)
+        with pytest.raises(errors.InvalidValue, match="mlx-lm native"):
+            run_quality(p, RECIPES, SEQUENCES, PROFILE, kl_rows, quiet)
+
+
+def test_a_slow_pilot_cuts_sizes_and_says_so() -> None:
+    quick = PROFILES["quick"]
+    fast, none = fit(quick, Pilot(90.0, 12.0), 9)
+    assert (fast, none) == (quick, ())
+    slow, notes = fit(quick, Pilot(9.0, 4.0), 9)
+    assert slow.rounds == 2
+    assert slow.prompt_tokens < quick.prompt_tokens
+    assert slow.kl_sequences < quick.kl_sequences
+    assert len(notes) == 4
+    assert kl_seconds(slow, Pilot(9.0, 4.0), 9) <= quick.kl_budget_s
+
+
+def test_a_sample_without_a_duration_is_refused() -> None:
+    doc = {"prefill_s": 0.0, "decode_s": 1.0, "ttft_s": 1.0, "decode_tokens": 4}
+    with pytest.raises(errors.InvalidValue, match="prefill_s of x"):
+        Sample.of("x", 0, 0, Trace(tensors={}, doc=doc))
+
+
+def test_intervals() -> None:
+    assert timing([3.0]).low is None
+    assert timing([3.0, 3.0]).low is None, "zero variance is no certainty"
+    two = timing([2.0, 8.0])
+    assert math.isclose(two.value, 4.0)
+    half = 12.706204736 * np.std(np.log([2.0, 8.0]), ddof=1) / math.sqrt(2)
+    assert two.high is not None
+    assert math.isclose(two.high, 4 * math.exp(half), rel_tol=1e-8)
+    assert ratio([2.0, 4.0], [1.0, 2.0]).value == 2.0
+    assert counted([5, 7, 6]).value == 7
+    assert sequence_mean([1.0]).high is None
+    with pytest.raises(errors.InvalidValue, match="at least one"):
+        timing([])
+
+
+def test_percent_of_limit_is_a_roofline() -> None:
+    artifact = Artifact(1000, 1000, 250, 50, True)
+    by_memory = Floor.of(artifact, 200, 4, Ceilings(1, 1e-6, 1e-3, "bundled", "k"))
+    assert by_memory.decode_bound == "memory"
+    assert math.isclose(by_memory.decode_s, 1.2)
+    assert math.isclose(by_memory.decode_percent(0.5), 60)
+    assert by_memory.prefill_bound == "memory"
+    by_work = Floor.of(artifact, 200, 100, Ceilings(1, 1.0, 1e-9, "bundled", "k"))
+    assert (by_work.decode_bound, by_work.prefill_bound) == ("arithmetic", "arithmetic")
+    assert math.isclose(by_work.decode_s, 500)
+    assert math.isclose(by_work.prefill_token_s, 400)
+
+
+def test_words_claim_no_more_than_the_interval() -> None:
+    card = scorecard()
+    row = card.row("engine native")
+    assert row.decode_ratio is not None
+    for low, high, word in ((0.9, 1.1, "equally fast"), (1.02, 1.1, "as fast as"), (None, None, "no interval")):
+        changed = replace(row, decode_ratio=replace(row.decode_ratio, low=low, high=high))
+        rows = tuple(changed if r.name == row.name else r for r in card.rows)
+        assert word in headline(replace(card, rows=rows))
+    assert any("kv4 makes the KV cache" in line for line in findings(card))
+    document = summary(card, "x.html")
+    assert document["verdict"] == "undecided: quick profile"
+    assert [r["recipe"] for r in document["rows"]] == [s.name for s in RECIPES]  # type: ignore[index, attr-defined]
