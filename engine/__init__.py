@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from engine.artifacts.builtin import BUILTIN as BUILTIN
     from engine.artifacts.builtin import cached_builtin as cached_builtin
     from engine.artifacts.resolve import resolve_model as resolve_model
+    from engine.artifacts.tokenizer import load_tokenizer as load_tokenizer
     from engine.backend import OPENBLAS_INSTALL as OPENBLAS_INSTALL
     from engine.backend import machine as machine
     from engine.backend import memory as memory
