@@ -32,6 +32,7 @@ from engine.types import (
     Event,
     ForwardTrace,
     Generation,
+    Messages,
     Plan,
     Prompt,
     Request,
@@ -208,7 +209,7 @@ class Engine:
             return self._checked_ids(self.tokenizer.encode_prompt(prompt))
         if not self.tokenizer.has_template:
             raise TemplateMissing(self.config.model)
-        ids = self.tokenizer.apply_chat_template(prompt, tools=request.tools, **request.template_kwargs)
+        ids = self.tokenizer.apply_chat_template(cast(Messages, prompt), tools=request.tools, **request.template_kwargs)
         return self._checked_ids(ids)
 
     def _samplers(self, sampling: SamplingParams) -> tuple[Processors, Sampler]:
@@ -231,7 +232,7 @@ class Engine:
         limit = sampling.max_tokens if forced is None else len(forced)
         text = None
         if self.tokenizer is not None:
-            text = TextStream(self.tokenizer.decode, self._stop_ids, sampling.stop)
+            text = TextStream(self.tokenizer.decode, self._stop_ids, sampling.stop, self.tokenizer.byte_ids)
         processors, sampler = self._loop.call(lambda: self._samplers(sampling))
 
         def make_row() -> DecodeRow:

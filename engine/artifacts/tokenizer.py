@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -99,6 +100,8 @@ def load_tokenizer(folder: Path) -> Tokenizer:
             read_json(folder / name)
     eos = read_config(folder).get("eos_token_id")
     config_eos_ids = frozenset([eos] if isinstance(eos, int) else eos or ())
+    # Its advice that PyTorch is not installed is of no use here; warnings proper still come.
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     from transformers import AutoTokenizer
 
     try:
