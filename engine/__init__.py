@@ -14,11 +14,9 @@ if TYPE_CHECKING:
     from engine.api import load as load
     from engine.artifacts.builtin import BUILTIN as BUILTIN
     from engine.artifacts.builtin import cached_builtin as cached_builtin
-    from engine.artifacts.builtin import BUILTIN as BUILTIN
     from engine.artifacts.convert import convert_gguf as convert_gguf
     from engine.artifacts.convert import dequantize_folder as dequantize_folder
     from engine.artifacts.resolve import resolve_model as resolve_model
-    from engine.artifacts.tokenizer import load_tokenizer as load_tokenizer
     from engine.artifacts.tokenizer import load_tokenizer as load_tokenizer
     from engine.backend import OPENBLAS_INSTALL as OPENBLAS_INSTALL
     from engine.backend import machine as machine
