@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import tempfile
+import os
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from engine import errors, load_tokenizer, resolve_model
 from oracles.contract import GenerateProbe, Probe
 from oracles.parity import Cell
-from oracles.tiny import FAMILIES, RECIPES, VARIANTS, tiny_model
+from oracles.tiny import FAMILIES, RECIPES, VARIANTS, tiny_model, tiny_root
 
 PROMPT, STEPS, FREE_STEPS = 40, 12, 24
 MODEL_PROMPT, MODEL_STEPS = 64, 32
@@ -70,12 +70,15 @@ def tiny_group(
     ]
 
 
-def mixed_kv_config(folder: Path) -> Path:
-    """A per-layer plan for the tiny models: 8 bit, native, 4 bit."""
-    path = folder / "kv_config.json"
+def mixed_kv() -> str:
+    """The notation of a per-layer plan for the tiny models: 8 bit, native, 4 bit."""
+    path = tiny_root() / "kv-8-native-4.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
     plan = [{"layer_idx": 0, "bits": 8, "group_size": 32}, {"layer_idx": 2, "bits": 4, "group_size": 32}]
-    path.write_text(json.dumps(plan) + "\n", encoding="utf-8")
-    return path
+    staged = path.with_suffix(f".{os.getpid()}")
+    staged.write_text(json.dumps(plan) + "\n", encoding="utf-8")
+    os.replace(staged, path)
+    return f"mixed:{path}"
 
 
 def tiny_cells(*, quick: bool) -> list[Cell]:
@@ -112,8 +115,7 @@ def tiny_cells(*, quick: bool) -> list[Cell]:
 
 def _mixed_kv() -> list[Cell]:
     """optiq's per-layer KV: the engine's side is not built, and the cell says so."""
-    folder = Path(tempfile.mkdtemp(prefix="frontier-mixed-"))
-    return tiny_group("llama", "float32", None, f"mixed:{mixed_kv_config(folder)}", 7, ("forced",), "optiq")
+    return tiny_group("llama", "float32", None, mixed_kv(), 7, ("forced",), "optiq")
 
 
 def _between_shapes() -> list[Cell]:

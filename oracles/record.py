@@ -22,20 +22,19 @@ from oracles.client import Worker
 from oracles.compare import Difference
 from oracles.contract import GenerateProbe, OracleRefused, Probe, StackConfig, Trace
 from oracles.live import require_scheme
-from oracles.matrix import FREE_STEPS, PROMPT, SAMPLED, STEPS, free_run, kv_notation, random_ids
+from oracles.matrix import FREE_STEPS, PROMPT, SAMPLED, STEPS, free_run, kv_notation, mixed_kv, random_ids
 from oracles.parity import compare_traces
 from oracles.tiny import FAMILIES, RECIPES, tiny_model
 from oracles.worker import parse_probe, probe_request
 
 MANIFEST = "manifest.json"
 NOT_COMPARABLE = "not comparable"
-MIXED_PLAN = ((0, 8, 32), (2, 4, 32))  # layer, bits, group size
 Progress = Callable[[str, int, int | None], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class GoldenSpec:
-    """One golden to record: a tiny model in one configuration and one probe. kv "mixed" is `MIXED_PLAN`, by optiq."""
+    """One golden to record: a tiny model, a configuration, a probe. kv "mixed" is `matrix.mixed_kv`, by optiq."""
 
     name: str
     family: str
@@ -121,14 +120,13 @@ def record(specs: list[GoldenSpec], root: Path, *, progress: Progress) -> Path:
     folder = root / machine().key
     folder.mkdir(parents=True, exist_ok=True)
     entries: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as scratch:
-        for done, spec in enumerate(specs):
-            progress("recording goldens", done, len(specs))
-            model = tiny_model(spec.family, dtype=spec.dtype, quant=spec.quant)
-            config = _config(spec.stack, str(model), spec.kv, spec.chunk, Path(scratch))
-            with Worker(config) as worker:
-                trace = worker.probe(spec.probe)
-            entries[spec.name] = write_golden(folder, spec, config, trace, model)
+    for done, spec in enumerate(specs):
+        progress("recording goldens", done, len(specs))
+        model = tiny_model(spec.family, dtype=spec.dtype, quant=spec.quant)
+        config = _config(spec.stack, str(model), spec.kv, spec.chunk)
+        with Worker(config) as worker:
+            trace = worker.probe(spec.probe)
+        entries[spec.name] = write_golden(folder, spec, config, trace, model)
     progress("recording goldens", len(specs), len(specs))
     manifest = {"machine": machine().key, "mlx": machine().mlx, "generator_commit": _commit(), "goldens": entries}
     _replace(folder / MANIFEST, (json.dumps(manifest, indent=1, sort_keys=True) + "\n").encode())
@@ -164,11 +162,10 @@ def verify(root: Path, *, progress: Progress) -> list[Verified]:
     folder = root / machine().key
     manifest = read_manifest(folder)
     results = []
-    with tempfile.TemporaryDirectory() as scratch:
-        for done, (name, entry) in enumerate(manifest["goldens"].items()):
-            progress("verifying goldens", done, len(manifest["goldens"]))
-            results.append(_verify_one(folder, name, entry, Path(scratch)))
-    progress("verifying goldens", 1, 1)
+    for done, (name, entry) in enumerate(manifest["goldens"].items()):
+        progress("verifying goldens", done, len(manifest["goldens"]))
+        results.append(_verify_one(folder, name, entry))
+    progress("verifying goldens", len(results), len(results))
     return results
 
 
@@ -212,7 +209,7 @@ def model_sha256(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _verify_one(folder: Path, name: str, entry: Mapping[str, Any], scratch: Path) -> Verified:
+def _verify_one(folder: Path, name: str, entry: Mapping[str, Any]) -> Verified:
     golden = read_golden(folder, name, entry)
     model = tiny_model(entry["family"], dtype=entry["dtype"], quant=entry["quant"])
     if model_sha256(model) != entry["model_sha256"]:
@@ -220,7 +217,7 @@ def _verify_one(folder: Path, name: str, entry: Mapping[str, Any], scratch: Path
     probe = parse_probe(entry["probe"])
     verdicts: dict[str, tuple[str, Difference | None]] = {}
     for stack in ("engine", entry["stack"]):
-        config = _config(stack, str(model), entry["kv"], entry["chunk"], scratch)
+        config = _config(stack, str(model), entry["kv"], entry["chunk"])
         try:
             with Worker(config) as worker:
                 trace = worker.probe(probe)
@@ -235,14 +232,9 @@ def _verify_one(folder: Path, name: str, entry: Mapping[str, Any], scratch: Path
     return Verified(name, ours[0], theirs[0], ours[1], theirs[1])
 
 
-def _config(stack: str, model: str, kv: str, chunk: int, scratch: Path) -> StackConfig:
-    if kv == "mixed":
-        path = scratch / "kv_config.json"
-        plan = [{"layer_idx": layer, "bits": bits, "group_size": group} for layer, bits, group in MIXED_PLAN]
-        path.write_text(json.dumps(plan), encoding="utf-8")
-        kv = f"mixed:{path}"
+def _config(stack: str, model: str, kv: str, chunk: int) -> StackConfig:
     blas = "openblas" if machine().blas == "openblas" else "bundled"
-    return StackConfig(stack=stack, model=model, kv=kv, chunk=chunk, blas=blas)
+    return StackConfig(stack=stack, model=model, kv=mixed_kv() if kv == "mixed" else kv, chunk=chunk, blas=blas)
 
 
 def _blob(tensors: Mapping[str, Any]) -> bytes:

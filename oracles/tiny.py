@@ -128,13 +128,18 @@ def tiny_model(
         raise errors.InvalidValue("quant", quant, ("None", *QUANTS))
     source = Path(__file__).read_bytes()
     key = hashlib.sha256(json.dumps([family, dtype, quant, seed]).encode() + source).hexdigest()[:16]
-    parent = root if root is not None else Path(tempfile.gettempdir()) / f"frontier-tiny-{os.getuid()}"
+    parent = root if root is not None else tiny_root()
     folder = parent / f"{family}-{dtype}-{quant or 'dense'}-{seed}-{key}"
     if not folder.is_dir():
         config, weights = build(family, dtype=dtype, quant=quant, seed=seed)
         parent.mkdir(parents=True, exist_ok=True)
         write_model(folder, config, weights)
     return folder
+
+
+def tiny_root() -> Path:
+    """Where tiny models and their plans are kept between runs: a folder for temporary files, one per user."""
+    return Path(tempfile.gettempdir()) / f"frontier-tiny-{os.getuid()}"
 
 
 def build(family: str, *, dtype: str, quant: str | None, seed: int) -> tuple[dict[str, Any], dict[str, mx.array]]:
