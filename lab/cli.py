@@ -86,6 +86,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code. `--help` raises SystemExit(0), as argparse does."""
     line = list(sys.argv[1:] if argv is None else argv)
     debug, as_json = "--debug" in line, "--json" in line
+    # transformers serves as the tokenizer here; that PyTorch is missing matters to nobody.
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     try:
         flags, rest = _split_global_flags(line)
         code = _run(flags, rest)
