@@ -27,10 +27,16 @@ OPTIONAL = {
     "context_length": "max_position_embeddings",
     "attention.head_count_kv": "num_key_value_heads",
     "rope.freq_base": "rope_theta",
-    "rope.dimension_count": "head_dim",
     "attention.key_length": "head_dim",
 }
-CHECKED = ("vocab_size", "attention.value_length", "rope.scaling.type", "rope.scaling.factor", "expert_count")
+CHECKED = (
+    "vocab_size",
+    "attention.value_length",
+    "rope.dimension_count",
+    "rope.scaling.type",
+    "rope.scaling.factor",
+    "expert_count",
+)
 
 LAYER = {
     "attn_norm": "input_layernorm",
