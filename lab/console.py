@@ -56,6 +56,9 @@ def progress_callback(*, quiet: bool = False) -> Iterator[ProgressCallback]:
     def advance(label: str, done: int, total: int | None) -> None:
         bars.start()  # only now: a step with nothing to report draws nothing
         if label not in tasks:
+            for task in bars.tasks:  # steps come one after the other; a pulse has no end of its own
+                if not task.finished:
+                    bars.update(task.id, total=task.total or 1, completed=task.total or 1)
             tasks[label] = bars.add_task(label, total=total)
         bars.update(tasks[label], completed=done, total=total)
 
