@@ -10,8 +10,7 @@ import numpy as np
 from scipy import stats as scipy_stats
 
 from engine import errors
-
-BOOTSTRAP_DRAWS = 2000
+from evals.bootstrap import interval_by_sequence
 
 
 @dataclass(frozen=True)
@@ -67,22 +66,19 @@ def counted(values: Sequence[float]) -> Estimate:
     return Estimate(float(array.max()), None, None, len(array), f"counted, spread {100 * spread:.1f} %")
 
 
-def sequence_mean(values: Sequence[float], seed: int = 13) -> Estimate:
-    """Mean over sequences of equal length with a percentile bootstrap by sequence."""
-    return _bootstrap(_checked("sequence means", values, positive=False), seed, exponent=False)
+def sequence_mean(values: Sequence[float]) -> Estimate:
+    """Mean over sequences of equal length, bootstrapped by sequence."""
+    return _bootstrap(_checked("sequence means", values, positive=False), exponent=False)
 
 
-def sequence_perplexity(nll_nats: Sequence[float], seed: int = 13) -> Estimate:
+def sequence_perplexity(nll_nats: Sequence[float]) -> Estimate:
     """exp of the mean negative log-likelihood over sequences of equal length, bootstrapped by sequence."""
-    return _bootstrap(_checked("sequence nll", nll_nats, positive=False), seed, exponent=True)
+    return _bootstrap(_checked("sequence nll", nll_nats, positive=False), exponent=True)
 
 
-def _bootstrap(values: np.ndarray, seed: int, *, exponent: bool) -> Estimate:
-    n = len(values)
-    centre = float(np.exp(values.mean()) if exponent else values.mean())
-    if n < 2:
-        return Estimate(centre, None, None, n, "none")
-    rng = np.random.Generator(np.random.PCG64(seed))
-    means = values[rng.integers(0, n, size=(BOOTSTRAP_DRAWS, n))].mean(axis=1)
-    low, high = np.quantile(np.exp(means) if exponent else means, [0.025, 0.975])
-    return Estimate(centre, float(low), float(high), n, "bootstrap by sequence")
+def _bootstrap(values: np.ndarray, *, exponent: bool) -> Estimate:
+    found = interval_by_sequence(values, np.ones(len(values), dtype=np.int64))
+    if exponent:
+        found = found.map(math.exp)
+    how = "none" if found.low is None else "bootstrap by sequence"
+    return Estimate(found.value, found.low, found.high, len(values), how)

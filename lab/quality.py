@@ -9,13 +9,13 @@ recipe's numbers and the page says so; otherwise it is scored in full.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from engine import errors
+from evals.kl import kl_divergence, token_nll
 from lab.estimate import Estimate, sequence_mean, sequence_perplexity
 from lab.recipes import REFERENCE_STACK, Pool, Profile, Progress, RecipeSpec
 from oracles.contract import OracleRefused, Probe, SchemeNotLive, Trace
@@ -23,8 +23,6 @@ from oracles.live import planned_schemes
 
 # Sequences whose reference logits are held at once when processes cannot all stay loaded.
 BLOCK = 16
-
-KlRows = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 class LogitsFault(errors.FrontierError):
@@ -35,7 +33,7 @@ class LogitsFault(errors.FrontierError):
 
 @dataclass(frozen=True)
 class Quality:
-    """`kl_units`, `nll_units`: mean per sequence, in nats; `scored`/`total` positions; `top1`: share agreeing.
+    """`kl_units`, `nll_units`: mean per sequence, in nats; `scored`: positions; `top1`: share agreeing.
 
     `same_bits_as`: the recipe whose numbers these are, and `checked` how many positions were compared byte for byte.
     """
@@ -45,7 +43,6 @@ class Quality:
     nll_units: tuple[float, ...]
     top1: float
     scored: int
-    total: int
     same_bits_as: str | None = None
     checked: int = 0
 
@@ -56,15 +53,6 @@ class Quality:
     @property
     def perplexity(self) -> Estimate:
         return sequence_perplexity(self.nll_units)
-
-
-@dataclass
-class _Tally:
-    kl: list[float] = field(default_factory=list)
-    nll: list[float] = field(default_factory=list)
-    agree: int = 0
-    scored: int = 0
-    prints: list[str] = field(default_factory=list)
 
 
 def scored_rows(profile: Profile) -> range:
@@ -93,12 +81,14 @@ def _logits(trace: Trace, recipe: str, length: int) -> np.ndarray:
     return logits
 
 
-def _nll(rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Negative log-likelihood of `targets` [N] under `rows` [N, V], in float64."""
-    wide = rows.astype(np.float64)
-    top = wide.max(axis=1)
-    total = top + np.log(np.exp(wide - top[:, None]).sum(axis=1))
-    return np.asarray(total - wide[np.arange(len(targets)), targets])
+@dataclass(frozen=True)
+class _Score:
+    """One sequence of one recipe: mean KL and nll in nats, positions with the reference's top-1, and its bits."""
+
+    kl: float
+    nll: float
+    agree: int
+    print: str
 
 
 def run_quality(
@@ -106,13 +96,11 @@ def run_quality(
     specs: Sequence[RecipeSpec],
     sequences: Sequence[Sequence[int]],
     profile: Profile,
-    kl_rows: KlRows,
     tick: Progress,
 ) -> dict[str, Quality]:
     """Score every live recipe. `sequences[s]`: kl_length + 1 ids, the last one only as a target.
 
-    `kl_rows(reference [N, V], candidate [N, V]) -> [N]` in nats. Errors: `SchemeNotLive`, `LogitsFault`, and whatever
-    `kl_rows` raises on a negative KL.
+    Errors: `SchemeNotLive`, `LogitsFault`, and `evals.kl.NegativeKL` for a KL below zero.
     """
     live = [spec for spec in specs if spec.name in pool.live]
     reference = RecipeSpec(REFERENCE_STACK, "native")
@@ -120,30 +108,34 @@ def run_quality(
         raise errors.InvalidValue("quality reference", reference.name, "a recipe that runs")
     ordered = sorted(live, key=lambda spec: (spec != reference, spec.stack != REFERENCE_STACK))
     check = min(profile.kl_check, len(sequences))
-    tallies = {spec.name: _Tally() for spec in ordered}
+    scores: dict[str, list[_Score]] = {spec.name: [] for spec in ordered}
+    known: dict[tuple[int, str], _Score] = {}
     twins: dict[str, str] = {}
+    rows = scored_rows(profile)
     total = sum(len(sequences) if spec.stack == REFERENCE_STACK else check for spec in ordered)
     done = 0
 
-    def score(spec: RecipeSpec, s: int, base: np.ndarray | None) -> np.ndarray | None:
-        """Ask one recipe for one sequence and add it to its tally; returns the scored rows."""
-        ids = sequences[s]
-        probe = Probe(token_ids=tuple(ids[: profile.kl_length]), head=profile.kl_head, tail=profile.kl_tail)
-        trace = pool.ask(spec.name, probe)
+    def logits_of(spec: RecipeSpec, s: int) -> np.ndarray | None:
+        """The scored rows [N, V] of one sequence, or None once the recipe is refused."""
+        ids = tuple(sequences[s][: profile.kl_length])
+        trace = pool.ask(spec.name, Probe(token_ids=ids, head=profile.kl_head, tail=profile.kl_tail))
         if trace is None:
             return None
-        rows = scored_rows(profile)
         assert_live(trace, spec.kv, rows, spec.name)
-        kept = _logits(trace, spec.name, profile.kl_length)[rows.start : rows.stop]
-        against = kept if base is None else base
-        tally = tallies[spec.name]
-        tally.kl.append(float(np.mean(kl_rows(against, kept))))
-        tally.nll.append(float(_nll(kept, np.asarray(ids[rows.start + 1 : rows.stop + 1])).mean()))
-        tally.agree += int((against.argmax(axis=1) == kept.argmax(axis=1)).sum())
-        tally.scored += len(rows)
-        if s < check:
-            tally.prints.append(hashlib.sha256(kept.tobytes()).hexdigest())
-        return kept
+        return _logits(trace, spec.name, profile.kl_length)[rows.start : rows.stop]
+
+    def score(s: int, base: np.ndarray, kept: np.ndarray) -> _Score:
+        """Equal bits score equally, so each distinct set of logits is scored once."""
+        mark = hashlib.sha256(kept.tobytes()).hexdigest()
+        if (s, mark) not in known:
+            targets = np.asarray(sequences[s][rows.start + 1 : rows.stop + 1])
+            known[s, mark] = _Score(
+                kl=0.0 if kept is base else float(kl_divergence(base, kept).mean()),
+                nll=float(token_nll(kept, targets).mean()),
+                agree=int((base.argmax(axis=1) == kept.argmax(axis=1)).sum()),
+                print=mark,
+            )
+        return known[s, mark]
 
     block = 1 if pool.resident else BLOCK
     for start in range(0, len(sequences), block):
@@ -153,38 +145,37 @@ def run_quality(
                 if spec.name in twins or spec.name in pool.refused:
                     continue
                 tick(f"{spec.name}, sequence {s + 1}/{len(sequences)}", done, total)
-                kept = score(spec, s, None if spec == reference else held[s])
+                kept = logits_of(spec, s)
                 done, total = done + 1, max(total, done + 1)
-                if kept is None and spec == reference:
-                    raise OracleRefused(pool.refused[spec.name])
                 if kept is None:
                     continue
                 if spec == reference:
                     held[s] = kept
+                scores[spec.name].append(score(s, held[s], kept))
                 twin = RecipeSpec(REFERENCE_STACK, spec.kv).name
-                if spec.stack != REFERENCE_STACK and s == check - 1 and twin in tallies and check < len(sequences):
-                    if tallies[spec.name].prints == tallies[twin].prints:
+                if spec.stack != REFERENCE_STACK and s == check - 1 and twin in scores and check < len(sequences):
+                    if scores[spec.name] == scores[twin][:check]:
                         twins[spec.name] = twin
                     else:
                         total += len(sequences) - check
+            if reference.name in pool.refused:
+                raise OracleRefused(pool.refused[reference.name])
     tick("scored", total, total)
     return {
-        spec.name: _finish(spec.name, tallies, twins.get(spec.name), profile, check)
+        spec.name: _finish(spec.name, scores, twins.get(spec.name), len(rows), check)
         for spec in ordered
         if spec.name not in pool.refused
     }
 
 
-def _finish(name: str, tallies: dict[str, _Tally], twin: str | None, profile: Profile, check: int) -> Quality:
-    tally: Any = tallies[twin or name]
-    positions = len(scored_rows(profile))
+def _finish(name: str, scores: dict[str, list[_Score]], twin: str | None, positions: int, check: int) -> Quality:
+    own = scores[twin or name]
     return Quality(
         recipe=name,
-        kl_units=tuple(tally.kl),
-        nll_units=tuple(tally.nll),
-        top1=tally.agree / tally.scored,
-        scored=tally.scored,
-        total=positions * len(tally.kl),
+        kl_units=tuple(score.kl for score in own),
+        nll_units=tuple(score.nll for score in own),
+        top1=sum(score.agree for score in own) / (positions * len(own)),
+        scored=positions * len(own),
         same_bits_as=twin,
         checked=positions * check if twin else 0,
     )

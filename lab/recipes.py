@@ -212,15 +212,23 @@ class Pool:
     def live(self) -> list[str]:
         return [name for name in self.configs if name not in self.refused]
 
+    def begin(self, name: str) -> None:
+        """Start a process without waiting for its model; a refusal then comes with its first probe."""
+        if name in self.refused or name in self._open:
+            return
+        try:
+            self._open[name] = self._start(self.configs[name])
+        except OracleRefused as refusal:
+            self.refuse(name, str(refusal))
+
     def ask(self, name: str, probe: Probe | TimeProbe) -> Trace | None:
         """One probe; None once the stack has refused this recipe."""
+        if name not in self._open and not self.resident:
+            self.close()
+        self.begin(name)
         if name in self.refused:
             return None
         try:
-            if name not in self._open:
-                if not self.resident:
-                    self.close()
-                self._open[name] = self._start(self.configs[name])
             return self._open[name].probe(probe)
         except OracleRefused as refusal:
             self.refuse(name, str(refusal))
@@ -261,6 +269,8 @@ def warm_up(pool: Pool, names: Sequence[str], prompt: Sequence[int], require: Re
     probe = TimeProbe(token_ids=tuple(prompt), max_tokens=WARMUP_TOKENS)
     for i, name in enumerate(names):
         tick(f"start {name}", i, len(names))
+        if pool.resident and i + 1 < len(names):
+            pool.begin(names[i + 1])  # nothing is measured here, so the next model may load meanwhile
         trace = pool.ask(name, probe)
         if trace is not None:
             try:

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from engine import load_tokenizer, machine
 from evals.corpus import sequences as corpus_sequences
-from evals.kl import kl_divergence
 from lab.ceilings import Artifact, Ceilings, Floor
 from lab.quality import Quality, run_quality
 from lab.recipes import (
@@ -35,7 +34,7 @@ from oracles.contract import OracleRefused, StackConfig, TimeProbe
 from oracles.live import require_scheme
 
 SEED = 20261129
-START_S = 4.5
+START_S = 3.5
 DISTRIBUTIONS = ("mlx-frontier", "mlx", "mlx-lm", "mlx-optiq", "numpy")
 
 Tick = Callable[[str, int, int | None], None]
@@ -119,7 +118,7 @@ def measure_recipes(
     resident = fits_memory(artifact.artifact_bytes, len(RECIPES))
 
     def start(config: StackConfig) -> Worker:
-        return Worker(config)
+        return Worker(config, wait=False)
 
     with Pool(configs, start, resident=resident) as pool:
         with stage("start", f"{len(RECIPES)} recipes, each in its own process", START_S * len(RECIPES)) as tick:
@@ -142,7 +141,7 @@ def measure_recipes(
         ids = corpus_sequences(tokenizer, fitted.kl_sequences, fitted.kl_length + 1)
         what = f"KL and perplexity on {fitted.kl_sequences} x {fitted.kl_length} tokens"
         with stage("quality", what, kl_seconds(fitted, pilot, len(pool.live))) as tick:
-            quality = run_quality(pool, RECIPES, ids, fitted, kl_divergence, tick)
+            quality = run_quality(pool, RECIPES, ids, fitted, tick)
         return Measured(fitted, samples, quality, dict(pool.refused), notes, versions())
 
 

@@ -20,15 +20,6 @@ PROFILE = replace(PROFILES["quick"], prompt_tokens=8, kl_length=12, kl_sequences
 SEQUENCES = [list(np.random.default_rng(i).integers(0, VOCAB, 13)) for i in range(5)]
 
 
-def kl_rows(reference: np.ndarray, candidate: np.ndarray) -> np.ndarray:
-    """A slow plain KL in float64."""
-    wide = [
-        x.astype(np.float64) - np.log(np.exp(x.astype(np.float64)).sum(1, keepdims=True))
-        for x in (reference, candidate)
-    ]
-    return np.asarray((np.exp(wide[0]) * (wide[0] - wide[1])).sum(1))
-
-
 class FakeWorker:
     """Answers from a formula. `log` collects (event, recipe); `twins` stacks return mlx-lm's bits."""
 
@@ -70,12 +61,12 @@ class FakeWorker:
 
 
 class RefusingWorker(FakeWorker):
-    """optiq kv4 cannot start."""
+    """optiq kv4 cannot load; as with a process that is not waited for, the first probe says so."""
 
-    def __init__(self, config: StackConfig, log: list[tuple[str, str]]) -> None:
-        super().__init__(config, log)
-        if (config.stack, config.kv) == ("optiq", "kv4"):
+    def probe(self, probe: Probe | TimeProbe) -> Trace:
+        if (self.config.stack, self.config.kv) == ("optiq", "kv4"):
             raise OracleRefused("optiq: NotImplementedError: no 4-bit here")
+        return super().probe(probe)
 
 
 def pool(log: list[tuple[str, str]], *, resident: bool = True) -> Pool:
@@ -96,7 +87,7 @@ def measured(
     with pool(log, resident=resident) as p:
         warm_up(p, p.live, prompts[0], require_scheme, quiet)
         samples = take_samples(p, prompts, profile, require_scheme, quiet, 3)
-        quality = run_quality(p, RECIPES, SEQUENCES, profile, kl_rows, quiet)
+        quality = run_quality(p, RECIPES, SEQUENCES, profile, quiet)
         return samples, quality, p.refused
 
 
