@@ -79,11 +79,11 @@ $(READY): $(PINNED)
 	@$(find_tools); $(find_extra); \
 	if [ ! -x $(BIN)/python ]; then echo "creating $(VENV) with $$py"; "$$py" -m venv --clear $(VENV); fi; \
 	echo "installing into $(VENV) from requirements.lock (extras: $${extra:-none})"; \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e ".$${extra:+[$$extra]}" && touch $@
+	$(BIN)/python -m pip install --disable-pip-version-check -c requirements.lock -e ".$${extra:+[$$extra]}" && touch $@
 
 $(READY_DEV): $(PINNED)
 	@$(find_tools); $(find_extra); \
 	if [ ! -x $(BIN)/python ]; then echo "creating $(VENV) with $$py"; "$$py" -m venv --clear $(VENV); fi; \
 	echo "installing into $(VENV) from requirements.lock (extras: $${extra:+$$extra,}dev)"; \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e ".[$${extra:+$$extra,}dev]" && \
+	$(BIN)/python -m pip install --disable-pip-version-check -c requirements.lock -e ".[$${extra:+$$extra,}dev]" && \
 	  touch $(READY) $@
