@@ -15,6 +15,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.transforms import ScaledTranslation
 
 from lab.estimate import Estimate
 from lab.metrics import metric, show
@@ -37,7 +38,8 @@ MARKER = dict(zip(SCHEMES, ("o", "s", "^"), strict=True))
 FONT = "system-ui, -apple-system, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif"
 WIDE_IN, NARROW_IN = 7.6, 3.5
 POINTS = 9.5
-# Stacks with equal bits share a point; rings of three sizes keep all of them visible.
+# Stacks with equal bits or bytes share a point; offsets and rings of three sizes keep all of them visible.
+SIDE_POINTS = dict(zip(STACKS, (-6.0, 0.0, 6.0), strict=True))
 RING_POINTS = dict(zip(STACKS, (13.0, 9.0, 5.0), strict=True))
 
 
@@ -96,6 +98,16 @@ def _errors(estimate: Estimate) -> list[list[float]] | None:
     return [[estimate.value - estimate.low], [estimate.high - estimate.value]]
 
 
+def _span(estimates: Sequence[Estimate]) -> tuple[float, float]:
+    """Axis limits that hold every value and its interval; an interval longer than half to double is cut off there."""
+    values = [e.value for e in estimates]
+    lows = [e.value if e.low is None else max(e.low, e.value / 2) for e in estimates]
+    highs = [e.value if e.high is None else min(e.high, e.value * 2) for e in estimates]
+    low, high = min(lows + values), max(highs + values)
+    margin = 0.06 * (high - low) or 0.05 * high
+    return low - margin, high + margin
+
+
 def _legend(figure: Figure, rows: Sequence[Row], narrow: bool) -> None:
     stacks = [s for s in STACKS if any(r.spec.stack == s for r in rows)]
     handles = [Line2D([], [], marker="o", ls="", color=STACK_INK[s], label=s, ms=6) for s in stacks]
@@ -121,9 +133,11 @@ def _label(axes: Axes, x: str, y: str) -> None:
 
 
 def _points(axes: Axes, rows: Sequence[Row], x_name: str, y_name: str, x_scale: float = 1.0) -> None:
+    scale = axes.figure.dpi_scale_trans
     for row in rows:
         x, y = row.metrics[x_name].scaled(x_scale), row.metrics[y_name]
-        faint = 0.35 if row.on_frontier is False else 1.0
+        faint = 0.5 if row.on_frontier is False else 1.0
+        side = ScaledTranslation(SIDE_POINTS[row.spec.stack] / 72, 0, scale)
         ink = STACK_INK[row.spec.stack]
         axes.errorbar(
             [x.value],
@@ -138,6 +152,7 @@ def _points(axes: Axes, rows: Sequence[Row], x_name: str, y_name: str, x_scale: 
             ecolor=ink,
             elinewidth=1,
             alpha=faint,
+            transform=axes.transData + side,
         )
 
 
@@ -146,7 +161,10 @@ def speed_memory(rows: Sequence[Row], context: int, width: float) -> str:
     narrow = width == NARROW_IN
     figure, axes = _figure(width, 3.3 if narrow else 3.9)
     _points(axes, rows, "peak_bytes", "decode_tok_s", 1 / 2**20)
-    axes.margins(x=0.12, y=0.15)
+    memory = [row.metrics["peak_bytes"].value / 2**20 for row in rows]
+    reach = max(0.15 * (max(memory) - min(memory)), 0.002 * max(memory))
+    axes.set_xlim(min(memory) - reach, max(memory) + reach)
+    axes.set_ylim(*_span([row.metrics["decode_tok_s"] for row in rows]))
     _label(axes, f"peak memory at {context} tokens, MiB (less is better)", "decode, tok/s (more is better)")
     _legend(figure, rows, narrow)
     return _svg(figure)
@@ -173,6 +191,9 @@ def ratios(rows: Sequence[Row], width: float) -> str:
                 ecolor=ink,
                 elinewidth=1.1,
             )
+    drawn = [e for row in shown for e in (row.decode_ratio, row.prefill_ratio) if e is not None]
+    low, high = _span(drawn)
+    axes.set_xlim(min(low, 0.98), max(high, 1.02))
     axes.set_yticks(range(len(shown)), [row.name for row in reversed(shown)])
     axes.tick_params(axis="y", length=0, labelcolor=INK, labelsize=POINTS - 0.5)
     axes.spines["left"].set_visible(False)
@@ -204,7 +225,7 @@ def size_quality(rows: Sequence[Row], context: int, width: float) -> str:
             [x.value], [y.value], yerr=_errors(y), fmt=marker, ms=size, mfc="none", mec=ink, mew=1.4, ecolor=ink
         )
     axes.set_yscale("symlog", linthresh=1e-4, linscale=0.6)
-    axes.set_ylim(bottom=-2e-5)
+    axes.set_ylim(-2.5e-5, 4 * max(max(row.metrics["kl_nats"].value for row in rows), 1e-4))
     axes.set_xlim(left=0)
     axes.margins(x=0.12)
     _label(axes, f"KV cache at {context} tokens, MiB (less is better)", "KL, nats (less is better)")

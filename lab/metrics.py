@@ -13,6 +13,9 @@ from engine import errors
 
 Direction = Literal["higher", "lower", "none"]
 
+# Past this ratio of its ends an interval says only that the machine was too busy, and its digits say nothing.
+TOO_WIDE = 10.0
+
 
 def _mib(value: float) -> str:
     return f"{value / 2**20:,.1f} MiB"
@@ -89,4 +92,6 @@ def show_interval(name: str, low: float | None, high: float | None) -> str:
         return "counted"
     if low is None or high is None:
         return "no interval (n < 2)"
+    if low > 0 and high / low > TOO_WIDE:
+        return f"interval wider than ×{TOO_WIDE:.0f}"
     return f"{show(name, low)} to {show(name, high)}"

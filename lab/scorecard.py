@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from lab.ceilings import Artifact, Ceilings, Floor
 from lab.estimate import Estimate, counted, ratio, timing
 from lab.frontier import AXES, NEW_FRONTIER_P, FrontierResult, Recipe, frontier
-from lab.metrics import metric, show
+from lab.metrics import TOO_WIDE, metric, show
 from lab.quality import Quality
 from lab.recipes import REFERENCE_STACK, Profile, RecipeSpec, Sample
 from oracles.contract import STACKS
@@ -163,7 +163,10 @@ def compare_words(estimate: Estimate | None, faster: str, slower: str, subject: 
     """A ratio in words that claim no more than its interval does."""
     if estimate is None or estimate.low is None or estimate.high is None:
         return f"{subject}: no interval, so nothing is claimed"
-    span = f"{estimate.value:.2f}× (95 % interval {estimate.low:.2f} to {estimate.high:.2f})"
+    ends = f"{estimate.low:.2f} to {estimate.high:.2f}"
+    if estimate.high / estimate.low > TOO_WIDE:
+        ends = f"wider than ×{TOO_WIDE:.0f}: the machine was too busy"
+    span = f"{estimate.value:.2f}× (95 % interval {ends})"
     if estimate.low > 1:
         return f"{subject}: {faster}, {span}"
     if estimate.high < 1:
@@ -180,8 +183,10 @@ def headline(card: Scorecard) -> str:
     ratio_, stack = row.decode_ratio, REFERENCE_STACK
     if ratio_.low is None or ratio_.high is None:
         return f"The engine decodes at {ratio_.value:.2f}× {stack}; with one round there is no interval"
+    if ratio_.high / ratio_.low > TOO_WIDE:
+        return f"Too noisy a run to compare the engine’s speed with {stack}"
     if ratio_.low <= 1 <= ratio_.high:
-        return f"Engine and {stack} decode equally fast within this run’s noise: {ratio_.value:.2f}×"
+        return f"No difference shown in decode speed between the engine and {stack}"
     return f"The engine decodes {ratio_.value:.2f}× as fast as {stack}"
 
 

@@ -35,3 +35,4 @@ def test_an_interval_says_why_it_is_missing() -> None:
     assert show_interval("kv_bytes", 1.0, 1.0) == "counted"
     assert show_interval("decode_tok_s", None, None) == "no interval (n < 2)"
     assert show_interval("decode_tok_s", 1.0, 2.0) == "1.00 to 2.00"
+    assert show_interval("decode_tok_s", 1.0, 11.0) == "interval wider than ×10"
