@@ -211,6 +211,19 @@ def test_truncated_files_are_corrupt(small: tuple[Path, Path, dict[str, np.ndarr
     assert [p.name for p in tmp_path.iterdir()] == ["cut.gguf"]
 
 
+def test_an_array_longer_than_the_file_is_named_at_once(
+    small: tuple[Path, Path, dict[str, np.ndarray]], tmp_path: Path
+) -> None:
+    """The package's own reader would count through all of a damaged length, past the end of the file."""
+    whole = bytearray(small[0].read_bytes())
+    at = whole.index(b"tokenizer.ggml.token_type") + len(b"tokenizer.ggml.token_type") + 8  # array, of int32
+    assert int.from_bytes(whole[at : at + 8], "little") == len(gguf_files.vocabulary())
+    whole[at : at + 8] = (1_000_000).to_bytes(8, "little")
+    (tmp_path / "long.gguf").write_bytes(whole)
+    with pytest.raises(errors.CorruptFile, match="truncated or damaged: byte"):
+        convert_gguf(tmp_path / "long.gguf", tmp_path / "out")
+
+
 def test_damaged_headers_end_in_a_typed_error(small: tuple[Path, Path, dict[str, np.ndarray]], tmp_path: Path) -> None:
     """One byte of the header set to 0xFF, in many places: a model folder or a typed error, never anything else."""
     whole = small[0].read_bytes()

