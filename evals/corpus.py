@@ -1,0 +1,87 @@
+"""The frozen text set: 64 sequences in four domains, written for this project and pinned by its sha256.
+
+Items are stored domain by domain in turn (prose, code, chat, tools, prose, ...), so that the first n of them are
+balanced for any n. Chat and tool texts carry ChatML markers, which a tokenizer that knows them reads as special tokens.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Protocol
+
+from engine import errors
+
+DOMAINS = ("prose", "code", "chat", "tools")
+SHA256 = "13687538caa4df1a8b1cc8750f99507b089acc2cf6f4a983939e87ec4496e185"
+
+
+@dataclass(frozen=True)
+class Item:
+    """One text. `id` is its domain and number, for instance "code-07"."""
+
+    id: str
+    domain: str
+    text: str
+
+
+class Encoder(Protocol):
+    """What is needed of a tokenizer."""
+
+    def encode(self, text: str) -> Sequence[int]: ...
+
+
+def corpus_file() -> Traversable:
+    """The packaged data file."""
+    return files("evals").joinpath("data", "corpus.jsonl")
+
+
+def read_corpus(file: Traversable) -> tuple[Item, ...]:
+    """The items of a corpus file. Raises `errors.CorruptFile` when it is missing or not the pinned one."""
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise errors.CorruptFile(file, f"cannot be read: {error.strerror}; install the package again") from error
+    found = hashlib.sha256(data).hexdigest()
+    if found != SHA256:
+        raise errors.CorruptFile(file, f"sha256 is {found[:16]}... instead of {SHA256[:16]}...; it is frozen")
+    return tuple(Item(**json.loads(line)) for line in data.decode("utf-8").splitlines())
+
+
+@functools.cache
+def corpus() -> tuple[Item, ...]:
+    """The items of the frozen text set, in their order."""
+    return read_corpus(corpus_file())
+
+
+def _first(n: int) -> tuple[Item, ...]:
+    items = corpus()
+    if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= len(items):
+        raise errors.InvalidValue("sequences", n, f"1..{len(items)} (the frozen text set holds {len(items)})")
+    return items[:n]
+
+
+def domains(n: int) -> tuple[str, ...]:
+    """The domain of each of the first n sequences."""
+    return tuple(item.domain for item in _first(n))
+
+
+def sequences(tokenizer: Encoder, n: int, length: int) -> list[list[int]]:
+    """The first `length` token ids of each of the first n texts; balanced over the domains when 4 divides n.
+
+    Raises `errors.InvalidValue` for n outside of the set, or a length that one of these texts does not have in
+    this tokenizer.
+    """
+    items = _first(n)
+    if isinstance(length, bool) or not isinstance(length, int) or length < 1:
+        raise errors.InvalidValue("length", length, "an integer >= 1")
+    encoded = [list(tokenizer.encode(item.text)) for item in items]
+    shortest = min(len(ids) for ids in encoded)
+    if shortest < length:
+        raise errors.InvalidValue("length", length, f"1..{shortest} (the shortest of these texts in this tokenizer)")
+    return [ids[:length] for ids in encoded]
