@@ -32,8 +32,8 @@ COLUMNS = (
 )
 CUT_OFF = "Bars that pass half or double their value are cut off."
 CAPTIONS = {
-    "frontier": "Filled markers stand on the frontier, hollow faint ones are dominated. Bars are 95 % intervals; memory "
-    f"is counted and carries none, and stacks of one value stand side by side. {CUT_OFF}",
+    "frontier": "Filled markers stand on the frontier, hollow faint ones are dominated. Bars are 95 % intervals; "
+    f"memory is counted and carries none, and stacks of one value stand side by side. {CUT_OFF}",
     "ratios": f"Paired by round. A bar that crosses the line shows no difference. {CUT_OFF}",
     "quality": "KL below 0.0001 nats is drawn on a linear stretch, so that an exact zero can be shown.",
 }

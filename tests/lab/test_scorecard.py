@@ -113,6 +113,18 @@ def test_equal_bits_take_over_numbers_and_other_bits_are_scored_in_full(resident
     assert quality["mlx-lm kv4"].kl.value > peer.kl.value > 0
 
 
+def test_kl_against_a_plain_computation_in_the_stated_direction() -> None:
+    _, quality, _ = measured()
+    probe = Probe(token_ids=tuple(SEQUENCES[0][:12]), head=1, tail=1)
+    logs = []
+    for kv in ("native", "kv4"):
+        logits = FakeWorker(StackConfig(stack="mlx-lm", model="m", kv=kv), []).probe(probe).tensors["logits"][1:]
+        wide = logits.astype(float)
+        logs.append(wide - np.log(np.exp(wide).sum(axis=1, keepdims=True)))
+    want = (np.exp(logs[0]) * (logs[0] - logs[1])).sum(axis=1).mean()
+    assert math.isclose(quality["mlx-lm kv4"].kl_units[0], want, rel_tol=1e-9)
+
+
 def test_perplexity_against_a_plain_computation() -> None:
     _, quality, _ = measured()
     ids = SEQUENCES[0]
