@@ -33,7 +33,8 @@ class Facts:
     is not; "same" the interval lies inside +-delta; "loss" the upper bound is below 0; "open" anything else.
     exhausted: the full number of quads and sessions is spent, or the experiment has expired.
     counted: the primary does not depend on the clock. identical: bit-identical outputs. strong: the lower bound
-    reaches delta. others_no: every other target key has said no already.
+    reaches delta. others_no: every other target key has said no already. opt_in_only: the gate passed within limits
+    that its class does not allow for a default.
     """
 
     kind: Literal["ours", "oracle-owned"]
@@ -53,6 +54,7 @@ class Facts:
     identical: bool = False
     strong: bool = False
     others_no: bool = False
+    opt_in_only: bool = False
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,8 @@ def _verdict(row: Row, facts: Facts) -> str:
 
 
 def _yes(facts: Facts) -> str:
+    if facts.opt_in_only:
+        return "opt-in (expiring)"
     return "default on this machine key" if facts.kind == "oracle-owned" else "promote on this machine key"
 
 
@@ -170,5 +174,6 @@ def _findings(facts: Facts) -> tuple[str, ...]:
         f"{primary}{' (counted)' if facts.counted else ''}",
         f"guardrails: {facts.guardrails}",
         f"confirmed: {facts.confirmed}",
+        *(("the gate allows opt-in use only",) if facts.opt_in_only else ()),
         *(("the time cap ended the run between two looks",) if facts.time_capped else ()),
     )

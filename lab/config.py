@@ -1,0 +1,341 @@
+"""Configuration of the lab: Hydra structured configs, one file an experiment, every key known.
+
+`compose(name, overrides)` puts together lab/conf (profile, machine class, thresholds) and experiments/<name>.yaml.
+The classes are not frozen, since OmegaConf cannot merge into a frozen one; nothing here changes them after `check`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
+
+from engine import errors, parse_kv
+from lab.stats import Spend
+from oracles.contract import STACKS, StackConfig
+
+CONF = Path(__file__).resolve().parent / "conf"
+GROUPS = ("profile", "machine", "thresholds")
+KINDS = ("oracle-owned", "ours")
+QUALITY_CLASSES = ("L", "Q8", "QT")
+LEVERS = ("kv", "dtype", "chunk", "compile", "stack")
+TIMED = ("decode_tok_s", "prefill_tok_s", "ttft_ms")
+COUNTED = ("peak_bytes", "kv_bytes")
+PROTOCOLS = ("forward", "step")
+
+
+class BadConfig(errors.FrontierError):
+    """A file or override that does not fit the schema; the message is the composer's own, in one line."""
+
+
+@dataclass
+class ArmConf:
+    """One side of the pair, the model apart. `kv` is the engine's notation."""
+
+    stack: str = "engine"
+    kv: str = "native"
+    dtype: str = "auto"
+    chunk: int = 2048
+    compile: bool = True
+
+    def stack_config(self, model: str, blas: str) -> StackConfig:
+        """The worker configuration of this arm."""
+        return StackConfig(model=model, blas=blas, **asdict(self))
+
+
+@dataclass
+class ExperimentConf:
+    """One declared experiment. `delta` is a relative gain (base over candidate bytes, less 1); None = the machine's.
+
+    `targets`: beginnings of machine keys; code is deleted only when all have said no.
+    """
+
+    name: str = "???"
+    hypothesis: str = "???"
+    kind: str = "???"
+    quality_class: str = "???"
+    lever: list[str] = field(default_factory=list)
+    base: ArmConf = field(default_factory=ArmConf)
+    candidate: ArmConf = field(default_factory=ArmConf)
+    primary: str = "???"
+    delta: float | None = None
+    guardrails: list[str] = field(default_factory=list)
+    owner: str = "???"
+    declared_on: str = "???"
+    expires_on: str = "???"
+    extension_reason: str = ""
+    targets: list[str] = field(default_factory=list)
+
+
+@dataclass
+class LookConf:
+    quads: int = 0
+    alpha: float = 0.0
+
+
+@dataclass
+class ProfileConf:
+    """How much is measured. `decides` False: every verdict past the gate is "undecided: quick profile".
+
+    `budget_s`: cut the A/A and the KL text until the pilot's forecast fits; None never cuts.
+    """
+
+    name: str = "???"
+    decides: bool = True
+    aa_quads: int = 0
+    looks: list[LookConf] = field(default_factory=list)
+    quads_per_launch: int = 2
+    discard: int = 1
+    prompt_tokens: int = 0
+    max_tokens: int = 0
+    kl_sequences: int = 0
+    kl_length: int = 0
+    kl_protocol: str = "forward"
+    cap_minutes: float = 0.0
+    budget_s: float | None = None
+
+    @property
+    def spends(self) -> tuple[Spend, ...]:
+        return tuple(Spend(look.quads, look.alpha) for look in self.looks)
+
+
+@dataclass
+class MachineConf:
+    """What a class of machines can resolve. Relative numbers; `steal_limit` is a share of time."""
+
+    name: str = "???"
+    delta: float = 0.0
+    guardrail_margin: float = 0.0
+    tail_factor: float = 0.0
+    sd_limit: float = 0.0
+    sample_s: float = 0.0
+    steal_limit: float = 0.0
+    load_per_core: float = 0.0
+    free_bytes: int = 0
+
+
+@dataclass
+class ThresholdsConf:
+    """The numbers of the decision table."""
+
+    aa_p: float = 0.0
+    counted_runs: int = 0
+    counted_spread: float = 0.0
+    counted_margin: float = 0.0
+    max_sessions: int = 0
+    expiry_days: int = 0
+    extension_days: int = 0
+
+
+@dataclass
+class LabConf:
+    """Everything one run depends on, the code and the machine apart."""
+
+    model: str = "???"
+    profile: ProfileConf = field(default_factory=ProfileConf)
+    machine: MachineConf = field(default_factory=MachineConf)
+    thresholds: ThresholdsConf = field(default_factory=ThresholdsConf)
+    experiment: ExperimentConf = field(default_factory=ExperimentConf)
+
+    @property
+    def delta(self) -> float:
+        """The gain that matters on this machine."""
+        return self.machine.delta if self.experiment.delta is None else self.experiment.delta
+
+    @property
+    def quads(self) -> int:
+        return self.profile.looks[-1].quads
+
+    def as_yaml(self) -> str:
+        """The resolved configuration; the same text for equal ones."""
+        return OmegaConf.to_yaml(OmegaConf.structured(self), sort_keys=True)
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.as_yaml().encode()).hexdigest()
+
+
+def experiments_folder(folder: Path | None = None) -> Path:
+    """`folder`, else ./experiments, else the source tree's. Raises `BadConfig` where none exists."""
+    choices = [folder] if folder else [Path.cwd() / "experiments", CONF.parents[1] / "experiments"]
+    for choice in choices:
+        if choice.is_dir():
+            return choice
+    raise BadConfig(f"no folder of experiments at {choices[0]}; run where experiments/ is")
+
+
+def names(folder: Path | None = None) -> list[str]:
+    """The declared experiments, by file name."""
+    return sorted(path.stem for path in experiments_folder(folder).glob("*.yaml"))
+
+
+def compose(name: str, overrides: Sequence[str] = (), *, folder: Path | None = None) -> LabConf:
+    """Compose and check one experiment. `overrides`: `key=value` words, `profile=quick`, `experiment.delta=0.2`.
+
+    Raises `UnknownField` for an unknown experiment, group choice or key (it lists the known), `BadConfig` for what does
+    not parse or has the wrong type, `InvalidValue` for a value that is not allowed.
+    """
+    known = names(folder)
+    if name not in known:
+        raise errors.UnknownField("experiments", name, known)
+    for override in overrides:
+        _check_override(override)
+    where = experiments_folder(folder).resolve()
+    ConfigStore.instance().store(name="lab_schema", node=LabConf)
+    try:
+        with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+            composed = hydra_compose(
+                "lab",
+                overrides=[
+                    f"hydra.searchpath=['file://{where.parent}']",
+                    f"{where.name}@experiment={name}",
+                    *overrides,
+                ],
+            )
+        conf = OmegaConf.to_object(composed)
+    except ConfigKeyError as error:
+        raise _unknown_key(where / f"{name}.yaml", error) from error
+    except (HydraException, OmegaConfBaseException) as error:
+        if isinstance(error.__cause__, ConfigKeyError):
+            raise _unknown_key(where / f"{name}.yaml", error.__cause__) from error
+        raise BadConfig(f"{name}: {_one_line(error)}") from error
+    assert isinstance(conf, LabConf)
+    check(conf, name)
+    return conf
+
+
+def _one_line(error: Exception) -> str:
+    cause = error.__cause__ if error.__cause__ is not None else error
+    return " ".join(str(cause).split())
+
+
+def _fields_of(path: Sequence[str]) -> tuple[type | None, list[str]]:
+    """(schema class or None for a leaf, its field names) at a dotted path; raises `UnknownField` on the way."""
+    here: type | None = LabConf
+    for depth, part in enumerate(path):
+        known = [] if here is None else [f.name for f in fields(here)]
+        if part not in known:
+            raise errors.UnknownField(".".join(path[:depth]) or "lab configuration", part, known)
+        kind = get_type_hints(here)[part]
+        here = kind if is_dataclass(kind) else None  # type: ignore[assignment]
+    return here, [] if here is None else [f.name for f in fields(here)]
+
+
+def _check_override(override: str) -> None:
+    key, equals, value = override.partition("=")
+    if not equals or not key.replace(".", "").replace("_", "").isalnum():
+        raise errors.InvalidValue("override", override, "key=value, for instance profile=quick or experiment.delta=0.2")
+    if key in GROUPS:
+        choices = sorted(path.stem for path in (CONF / key).glob("*.yaml"))
+        if value not in choices:
+            raise errors.UnknownField(key, value, choices)
+        return
+    node, known = _fields_of(key.split("."))
+    if node is not None:
+        raise errors.InvalidValue("override", override, f"one of its keys: {', '.join(f'{key}.{k}' for k in known)}")
+
+
+def _unknown_key(path: Path, error: ConfigKeyError) -> errors.FrontierError:
+    kind = error.object_type
+    known = [f.name for f in fields(kind)] if isinstance(kind, type) and is_dataclass(kind) else []
+    return errors.UnknownField(str(path), str(error.full_key or error.key), known)
+
+
+def _missing(conf: Any, prefix: str = "") -> list[str]:
+    found = []
+    for f in fields(conf):
+        value = conf.__dict__[f.name]
+        if is_dataclass(value):
+            found += _missing(value, f"{prefix}{f.name}.")
+        elif value == "???" or value is MISSING:
+            found.append(f"{prefix}{f.name}")
+    return found
+
+
+def _date(name: str, text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError as error:
+        raise errors.InvalidValue(name, text, "a date like 2026-11-29") from error
+
+
+def _among(name: str, value: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise errors.InvalidValue(name, value, allowed)
+
+
+def check(conf: LabConf, name: str) -> None:
+    """Every rule that the types cannot hold; the first broken one raises."""
+    if missing := _missing(conf):
+        raise BadConfig(f"{name}: not set: {', '.join(missing)}")
+    e, p = conf.experiment, conf.profile
+    if e.name != name:
+        raise errors.InvalidValue("experiment.name", e.name, f"{name}, the name of its file")
+    _among("experiment.kind", e.kind, KINDS)
+    _among("experiment.quality_class", e.quality_class, QUALITY_CLASSES)
+    _among("experiment.primary", e.primary, TIMED + COUNTED)
+    _among("profile.kl_protocol", p.kl_protocol, PROTOCOLS)
+    for metric in e.guardrails:
+        _among("experiment.guardrails", metric, TIMED + COUNTED)
+        if metric == e.primary:
+            raise errors.InvalidValue("experiment.guardrails", metric, "metrics other than the primary")
+    for role, arm in (("base", e.base), ("candidate", e.candidate)):
+        _among(f"experiment.{role}.stack", arm.stack, STACKS)
+        parse_kv(arm.kv)
+    check_lever(e)
+    if e.delta is not None and e.delta <= 0:
+        raise errors.InvalidValue("experiment.delta", e.delta, "a number above 0, or null for the machine's")
+    if not e.targets:
+        raise errors.InvalidValue("experiment.targets", e.targets, "at least one beginning of a machine key")
+    check_dates(conf)
+    check_sizes(p)
+
+
+def check_lever(experiment: ExperimentConf) -> None:
+    """The arms differ in the declared lever, in all of it, and in nothing else."""
+    for lever in experiment.lever:
+        _among("experiment.lever", lever, LEVERS)
+    base, candidate = asdict(experiment.base), asdict(experiment.candidate)
+    base["kv"], candidate["kv"] = str(parse_kv(base["kv"])), str(parse_kv(candidate["kv"]))
+    differs = sorted(key for key in base if base[key] != candidate[key])
+    if differs != sorted(experiment.lever):
+        what = ", ".join(differs) or "nothing"
+        raise errors.InvalidValue("experiment.lever", experiment.lever, f"what the arms differ in: {what}")
+    if not differs:
+        raise errors.InvalidValue("experiment.lever", experiment.lever, "at least one lever; equal arms are an A/A")
+
+
+def check_dates(conf: LabConf) -> None:
+    """Expiry is `expiry_days` after the declaration, or `extension_days` later with a written reason."""
+    e, t = conf.experiment, conf.thresholds
+    days = t.expiry_days + (t.extension_days if e.extension_reason else 0)
+    expires = _date("experiment.declared_on", e.declared_on) + timedelta(days=days)
+    if _date("experiment.expires_on", e.expires_on) != expires:
+        raise errors.InvalidValue("experiment.expires_on", e.expires_on, f"{expires}, {days} days after declared_on")
+
+
+def check_sizes(profile: ProfileConf) -> None:
+    """Sizes that measure something, looks in order and made of full launches."""
+    for name, least in (("aa_quads", 1), ("quads_per_launch", 1), ("discard", 1), ("prompt_tokens", 2)):
+        if profile.__dict__[name] < least:
+            raise errors.InvalidValue(f"profile.{name}", profile.__dict__[name], f"an integer >= {least}")
+    for name, least in (("max_tokens", 17), ("kl_sequences", 1), ("kl_length", 2)):
+        if profile.__dict__[name] < least:
+            raise errors.InvalidValue(f"profile.{name}", profile.__dict__[name], f"an integer >= {least}")
+    quads = [look.quads for look in profile.looks]
+    if not quads or quads != sorted(set(quads)) or any(not 0 < look.alpha < 0.5 for look in profile.looks):
+        raise errors.InvalidValue("profile.looks", quads, "growing numbers of quads, each with an alpha in (0, 0.5)")
+    if any(n % profile.quads_per_launch for n in (*quads, profile.aa_quads)):
+        raise errors.InvalidValue("profile.quads_per_launch", profile.quads_per_launch, f"a divisor of {quads}")
+    if profile.cap_minutes <= 0:
+        raise errors.InvalidValue("profile.cap_minutes", profile.cap_minutes, "a number above 0")
