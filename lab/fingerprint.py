@@ -1,0 +1,160 @@
+"""What a number depends on besides the arm: machine, versions, BLAS, compiler, lock, code, environment.
+
+Two arms are paired only if everything about them is equal but the declared lever.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from engine import errors, machine
+from oracles.contract import StackConfig, Trace
+
+ROOT = Path(__file__).resolve().parents[1]
+DISTRIBUTIONS = ("mlx", "mlx-lm", "mlx-optiq", "mlx-frontier", "numpy", "safetensors", "tokenizers", "transformers")
+VARIABLES = (
+    "FRONTIER_BLAS",
+    "LD_PRELOAD",
+    "MALLOC_ARENA_MAX",
+    "MALLOC_CONF",
+    "MLX_DISABLE_COMPILE",
+    "MLX_MAX_MB_PER_BUFFER",
+    "MLX_MAX_OPS_PER_BUFFER",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_CORETYPE",
+    "OPENBLAS_NUM_THREADS",
+    "PYTHONHASHSEED",
+)
+BOOT_FILE = Path("/proc/sys/kernel/random/boot_id")
+
+
+class NotPairable(errors.FrontierError):
+    """Two arms differ in more than the declared lever; their difference would have no single cause."""
+
+
+@dataclass(frozen=True)
+class Code:
+    """The source: commit, whether files differ from it, and the hash of how. A wheel has no commit."""
+
+    git_sha: str
+    dirty: bool
+    diff_sha256: str
+
+    def __str__(self) -> str:
+        return f"{self.git_sha[:12]}{' (dirty)' if self.dirty else ''}"
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """One machine, environment and code. `boot` names the boot, so that a confirmation can ask for another."""
+
+    machine_key: str
+    machine: Mapping[str, Any]
+    python: str
+    packages: Mapping[str, str]
+    compiler: str
+    lock_sha256: str
+    variables: Mapping[str, str]
+    code: Code
+    boot: str
+
+
+def _git(*words: str) -> bytes:
+    return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, check=True).stdout
+
+
+def read_code(root: Path = ROOT) -> Code:
+    """The state of the source tree. New files count as a difference, by name and content."""
+    if not (root / ".git").exists():
+        return Code(f"wheel {_version('mlx-frontier')}", False, "")
+    diff = _git("diff", "HEAD", "--binary")
+    new = _git("ls-files", "--others", "--exclude-standard", "-z").split(b"\0")
+    digest = hashlib.sha256(diff)
+    for name in filter(None, new):
+        path = root / os.fsdecode(name)
+        digest.update(name + b"\0" + (path.read_bytes() if path.is_file() else b""))
+    dirty = bool(diff) or any(new)
+    return Code(_git("rev-parse", "HEAD").decode().strip(), dirty, digest.hexdigest() if dirty else "")
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _compiler(path: str | None) -> str:
+    if path is None:
+        return "none"
+    done = subprocess.run([path, "--version"], capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()[0]
+
+
+def take() -> Fingerprint:
+    """The fingerprint of here and now. Loads MLX, and so fixes the BLAS."""
+    here = machine()
+    lock = ROOT / "requirements.lock"
+    return Fingerprint(
+        machine_key=here.key,
+        machine=here.as_dict(),
+        python=platform.python_version(),
+        packages={name: _version(name) for name in DISTRIBUTIONS},
+        compiler=_compiler(here.compiler),
+        lock_sha256=hashlib.sha256(lock.read_bytes()).hexdigest() if lock.is_file() else "",
+        variables={name: os.environ[name] for name in VARIABLES if name in os.environ},
+        code=read_code(),
+        boot=BOOT_FILE.read_text().strip() if BOOT_FILE.is_file() else str(int(psutil.boot_time())),
+    )
+
+
+@dataclass(frozen=True)
+class ArmPrint:
+    """What one worker says of itself, and what it was asked to be."""
+
+    config: StackConfig
+    machine_key: str
+    versions: Mapping[str, str]
+
+    @classmethod
+    def of(cls, config: StackConfig, trace: Trace) -> ArmPrint:
+        return cls(config, str(trace.doc["machine"]), dict(trace.doc["versions"]))
+
+
+def require_pairable(base: ArmPrint, candidate: ArmPrint, lever: Sequence[str]) -> None:
+    """Raise `NotPairable` if the two differ in anything but `lever` (names of `StackConfig` fields).
+
+    Versions are compared where both sides state one: a stack says only its own.
+    """
+    left, right = asdict(base.config), asdict(candidate.config)
+    problems = [f"{k}: {left[k]!r} and {right[k]!r}" for k in left if k not in lever and left[k] != right[k]]
+    if base.machine_key != candidate.machine_key:
+        problems.append(f"machine: {base.machine_key} and {candidate.machine_key}")
+    for name in base.versions.keys() & candidate.versions.keys():
+        if base.versions[name] != candidate.versions[name]:
+            problems.append(f"{name}: {base.versions[name]} and {candidate.versions[name]}")
+    if problems:
+        declared = ", ".join(lever) or "none"
+        raise NotPairable(
+            f"the arms differ in more than the declared lever ({declared}): {'; '.join(sorted(problems))}"
+        )
+
+
+def model_sha256(folder: Path) -> str:
+    """Hash of the names, sizes and hashes of a model folder's config and weights."""
+    digest = hashlib.sha256()
+    for path in sorted([*folder.glob("model*.safetensors"), folder / "config.json"]):
+        digest.update(path.name.encode() + b"\0")
+        with open(path, "rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()

@@ -1,0 +1,215 @@
+"""The lab's database: opens and migrates it, writes rows as things happen, answers the lab's few questions.
+
+SQLite by default (`FRONTIER_DB`, else ./lab.sqlite), any SQLAlchemy URL of SQLite or PostgreSQL. Each write is its own
+transaction, so that a run that dies leaves what it had measured.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Engine, create_engine, event, select
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError
+from sqlalchemy.orm import Session
+
+from engine import errors
+from lab.tables import (
+    ArmRow,
+    Base,
+    BreadcrumbRow,
+    ComparisonRow,
+    DecisionRow,
+    ExperimentRow,
+    SampleRow,
+    SessionEventRow,
+    SessionRow,
+)
+
+DB_ENV = "FRONTIER_DB"
+DEFAULT_FILE = "lab.sqlite"
+MIGRATIONS = Path(__file__).resolve().parent / "migrations"
+ANALYSIS = ("stats.py", "decide.py", "judge.py", "design.py")
+LOCK_WAIT_S = 60
+
+R = TypeVar("R", bound=Base)
+
+
+class BadDatabase(errors.FrontierError):
+    """The database cannot be opened, or is not one of the lab's; the message holds its own words."""
+
+
+def now() -> str:
+    """This moment as UTC ISO text."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def digest(document: object) -> str:
+    """sha256 of a JSON document in canonical form."""
+    return hashlib.sha256(json.dumps(document, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def analysis_sha256() -> str:
+    """Hash of the code that turns samples into verdicts; derived rows carry it."""
+    here = Path(__file__).resolve().parent
+    return hashlib.sha256(b"\0".join((here / name).read_bytes() for name in ANALYSIS)).hexdigest()
+
+
+def database_url(url: str | None = None) -> str:
+    """`url`, else FRONTIER_DB (a URL, or a file), else ./lab.sqlite."""
+    asked = url or os.environ.get(DB_ENV) or DEFAULT_FILE
+    return asked if "://" in asked else f"sqlite:///{Path(asked).absolute()}"
+
+
+def exists(url: str | None = None) -> bool:
+    """Whether there is a database already; a server is taken to exist."""
+    parsed = make_url(database_url(url))
+    return parsed.get_backend_name() != "sqlite" or Path(parsed.database or "").is_file()
+
+
+def _connect(url: str) -> Engine:
+    try:
+        parsed = make_url(url)
+        backend = parsed.get_backend_name()
+        if backend not in ("sqlite", "postgresql"):
+            raise errors.NotBuilt(f"the lab's database on {backend}", "use an sqlite:/// or postgresql:// URL")
+        engine = create_engine(parsed, connect_args={"timeout": LOCK_WAIT_S} if backend == "sqlite" else {})
+    except (ArgumentError, NoSuchModuleError) as error:
+        raise BadDatabase(f"{DB_ENV}: {error}") from error
+    except ModuleNotFoundError as error:
+        raise errors.MissingTool(f"{url.split(':')[0]} needs a driver; run: pip install {error.name}") from error
+    if backend == "sqlite":
+
+        @event.listens_for(engine, "connect")
+        def _plain(connection: Any, _record: Any) -> None:
+            connection.isolation_level = None  # the driver then never commits by itself in the midst of a migration
+            connection.execute("PRAGMA foreign_keys = ON")
+
+        @event.listens_for(engine, "begin")
+        def _begin(connection: Any) -> None:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")  # two processes migrate one after the other
+
+    return engine
+
+
+class Store:
+    """An open database at the newest schema. `with Store.open() as store: ...`"""
+
+    def __init__(self, engine: Engine, url: str) -> None:
+        self._engine, self.url = engine, url
+
+    @classmethod
+    def open(cls, url: str | None = None) -> Store:
+        """Open, create where missing, migrate. Raises `BadDatabase`, `errors.NotBuilt`, `errors.MissingTool`."""
+        address = database_url(url)
+        engine = _connect(address)
+        config = Config()
+        config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+        config.set_main_option("path_separator", "os")
+        try:
+            with engine.begin() as connection:
+                config.attributes["connection"] = connection
+                command.upgrade(config, "head")
+        except DatabaseError as error:
+            engine.dispose()
+            raise BadDatabase(f"{make_url(address).render_as_string()}: {error.orig}") from error
+        return cls(engine, address)
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def add(self, row: Base) -> int:
+        """Insert one row, committed at once; returns its id."""
+        with Session(self._engine) as session, session.begin():
+            session.add(row)
+            session.flush()
+            return row.id
+
+    def once(self, row: R, **key: object) -> int:
+        """The id of the row that `key` names, inserted if it is new."""
+        kind = type(row)
+        with Session(self._engine) as session, session.begin():
+            found = session.scalars(select(kind).filter_by(**key)).first()
+            if found is None:
+                session.add(row)
+                session.flush()
+                found = row
+            return found.id
+
+    def rows(self, kind: type[R], **key: object) -> list[R]:
+        """Rows in the order of their ids, detached."""
+        with Session(self._engine, expire_on_commit=False) as session:
+            return list(session.scalars(select(kind).filter_by(**key).order_by(kind.id)))
+
+    def declare(self, row: ExperimentRow) -> int:
+        """The experiment's row; what a file changed since (an extension) is taken over, its state is not."""
+        with Session(self._engine) as session, session.begin():
+            found = session.scalars(select(ExperimentRow).filter_by(name=row.name)).first()
+            if found is None:
+                session.add(row)
+                session.flush()
+                return row.id
+            found.hypothesis, found.owner = row.hypothesis, row.owner
+            found.kind, found.quality_class = row.kind, row.quality_class
+            found.primary_metric = row.primary_metric
+            found.declared_on, found.expires_on = row.declared_on, row.expires_on
+            return found.id
+
+    def set_state(self, experiment_id: int, state: str) -> None:
+        with Session(self._engine) as session, session.begin():
+            session.get_one(ExperimentRow, experiment_id).state = state
+
+    def event(self, session_id: int, name: str, detail: Mapping[str, Any]) -> None:
+        """Note what happened to a session."""
+        self.add(SessionEventRow(session_id=session_id, at=now(), event=name, detail=dict(detail)))
+
+    def replace_comparisons(self, session_id: int, rows: Sequence[ComparisonRow]) -> list[int]:
+        """Drop a session's derived rows and write them anew; returns their ids."""
+        with Session(self._engine) as session, session.begin():
+            for old in session.scalars(select(ComparisonRow).filter_by(session_id=session_id)):
+                session.delete(old)
+            session.add_all(rows)
+            session.flush()
+            return [row.id for row in rows]
+
+    def experiment(self, name: str) -> ExperimentRow | None:
+        found = self.rows(ExperimentRow, name=name)
+        return found[0] if found else None
+
+    def decisions(self, name: str) -> list[DecisionRow]:
+        """All decisions on an experiment, oldest first."""
+        row = self.experiment(name)
+        return [] if row is None else self.rows(DecisionRow, experiment_id=row.id)
+
+    def sessions(self, name: str) -> list[SessionRow]:
+        row = self.experiment(name)
+        return [] if row is None else self.rows(SessionRow, experiment_id=row.id)
+
+    def samples(self, session_id: int) -> list[SampleRow]:
+        return self.rows(SampleRow, session_id=session_id)
+
+    def outcome(self, session_id: int) -> str:
+        """How a session ended: finished, failed, or "open" (running, or killed)."""
+        events = [e.event for e in self.rows(SessionEventRow, session_id=session_id)]
+        return next((name for name in reversed(events) if name in ("finished", "failed")), "open")
+
+    def breadcrumbs(self) -> set[str]:
+        """Names of deleted experiments that left their numbers."""
+        return {row.experiment_name for row in self.rows(BreadcrumbRow)}
+
+    def arms(self, experiment_id: int) -> list[ArmRow]:
+        return self.rows(ArmRow, experiment_id=experiment_id)
