@@ -32,6 +32,7 @@ LEVERS = ("kv", "dtype", "chunk", "compile", "stack")
 TIMED = ("decode_tok_s", "prefill_tok_s", "ttft_ms")
 COUNTED = ("peak_bytes", "kv_bytes")
 PROTOCOLS = ("forward", "step")
+MIN_TOKENS = 17  # the first belongs to the prefill, and a sample has at least 16 decode steps
 
 
 class BadConfig(errors.FrontierError):
@@ -84,6 +85,16 @@ class LookConf:
 
 
 @dataclass
+class KLConf:
+    """One KL run of the fidelity gate: `evals.protocol` has the protocols. `tail`: single steps, for "step" only."""
+
+    protocol: str = "forward"
+    sequences: int = 0
+    length: int = 0
+    tail: int = 32
+
+
+@dataclass
 class ProfileConf:
     """How much is measured. `decides` False: every verdict past the gate is "undecided: quick profile".
 
@@ -98,9 +109,7 @@ class ProfileConf:
     discard: int = 1
     prompt_tokens: int = 0
     max_tokens: int = 0
-    kl_sequences: int = 0
-    kl_length: int = 0
-    kl_protocol: str = "forward"
+    kl: list[KLConf] = field(default_factory=list)
     cap_minutes: float = 0.0
     budget_s: float | None = None
 
@@ -284,7 +293,8 @@ def check(conf: LabConf, name: str) -> None:
     _among("experiment.kind", e.kind, KINDS)
     _among("experiment.quality_class", e.quality_class, QUALITY_CLASSES)
     _among("experiment.primary", e.primary, TIMED + COUNTED)
-    _among("profile.kl_protocol", p.kl_protocol, PROTOCOLS)
+    for run in p.kl:
+        _among("profile.kl.protocol", run.protocol, PROTOCOLS)
     for metric in e.guardrails:
         _among("experiment.guardrails", metric, TIMED + COUNTED)
         if metric == e.primary:
@@ -329,9 +339,10 @@ def check_sizes(profile: ProfileConf) -> None:
     for name, least in (("aa_quads", 1), ("quads_per_launch", 1), ("discard", 1), ("prompt_tokens", 2)):
         if profile.__dict__[name] < least:
             raise errors.InvalidValue(f"profile.{name}", profile.__dict__[name], f"an integer >= {least}")
-    for name, least in (("max_tokens", 17), ("kl_sequences", 1), ("kl_length", 2)):
-        if profile.__dict__[name] < least:
-            raise errors.InvalidValue(f"profile.{name}", profile.__dict__[name], f"an integer >= {least}")
+    if profile.max_tokens < MIN_TOKENS:
+        raise errors.InvalidValue("profile.max_tokens", profile.max_tokens, f"an integer >= {MIN_TOKENS}")
+    if not profile.kl or any(run.sequences < 2 or run.length < 2 for run in profile.kl):
+        raise errors.InvalidValue("profile.kl", profile.kl, "at least one run of two or more sequences and tokens")
     quads = [look.quads for look in profile.looks]
     if not quads or quads != sorted(set(quads)) or any(not 0 < look.alpha < 0.5 for look in profile.looks):
         raise errors.InvalidValue("profile.looks", quads, "growing numbers of quads, each with an alpha in (0, 0.5)")

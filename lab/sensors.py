@@ -62,10 +62,8 @@ def read() -> Reading:
 
 def steal_share(before: Reading, after: Reading) -> float | None:
     """Share of CPU time that the host took between two readings; None if unknown or no time passed."""
-    if None in (before.steal_s, after.steal_s, before.cpu_s, after.cpu_s):
+    if before.steal_s is None or after.steal_s is None or before.cpu_s is None or after.cpu_s is None:
         return None
-    assert before.steal_s is not None and after.steal_s is not None
-    assert before.cpu_s is not None and after.cpu_s is not None
     passed = after.cpu_s - before.cpu_s
     return (after.steal_s - before.steal_s) / passed if passed > 0 else None
 
@@ -79,13 +77,12 @@ def judge(before: Reading, after: Reading, limits: Limits, *, cores: int) -> tup
     swapped = None
     if before.swap_in_bytes is not None and after.swap_in_bytes is not None:
         swapped = float(after.swap_in_bytes - before.swap_in_bytes)
+    free = None if after.free_bytes is None else float(after.free_bytes)
     return (
         _sensor("load per core", load, limits.load_per_core),
         _sensor("steal", steal_share(before, after), limits.steal_limit),
         _sensor("swap-in bytes", swapped, 0.0),
-        _sensor(
-            "free bytes", None if after.free_bytes is None else float(after.free_bytes), limits.free_bytes, low=True
-        ),
+        _sensor("free bytes", free, limits.free_bytes, low=True),
     )
 
 

@@ -192,7 +192,7 @@ def launch_variance_p(launches: Sequence[Sequence[float]]) -> float | None:
 
 def relative(y: float) -> float:
     """exp(y) - 1, and infinity where that overflows."""
-    return math.expm1(y) if y < 700 else math.inf
+    return math.inf if y > 700 else math.expm1(y)
 
 
 def take_look(launches: Sequence[Sequence[float]], alpha: float, delta: float) -> Look:
