@@ -1,0 +1,77 @@
+"""What is wrong with the declared experiments as of a day, and what a further session could find."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from engine import errors
+from lab import stats
+from lab.config import TIMED, LabConf, compose, names
+from lab.measure import full_launches, group_quads
+from lab.record import read_samples
+from lab.store import Store
+from lab.tables import ExperimentRow
+
+ENDED = ("promoted", "deleted")
+
+
+def parse_day(text: str) -> date:
+    """A day in ISO form. Raises `InvalidValue`."""
+    try:
+        return date.fromisoformat(text)
+    except ValueError as error:
+        raise errors.InvalidValue("--as-of", text, "a date like 2026-11-29") from error
+
+
+def audit(store: Store | None, today: date, *, folder: Path | None = None) -> tuple[list[str], list[str]]:
+    """(problems, warnings) as of a day. Without a database only the files are judged.
+
+    Problems: an experiment past its expiry without a decision; a row without a file or a breadcrumb. An undecided
+    verdict is no decision. A file that was never run is a warning until it expires.
+    """
+    problems, warnings = [], []
+    files = names(folder)
+    for name in files:
+        conf = compose(name, folder=folder)
+        expires = date.fromisoformat(conf.experiment.expires_on)
+        decisions = store.decisions(name) if store else []
+        decided = [d for d in decisions if not d.verdict.startswith(("undecided", "rerun", "confirm"))]
+        if today > expires and not decided:
+            problems.append(f"{name} expired on {expires} without a decision")
+        elif not decisions:
+            warnings.append(f"{name} was not run yet; {(expires - today).days} days to its expiry")
+    if store:
+        crumbs = store.breadcrumbs()
+        for row in store.rows(ExperimentRow):
+            if row.name not in files and row.name not in crumbs:
+                problems.append(f"{row.name} has a row but neither a file nor a breadcrumb")
+            if row.name in files and row.state in ENDED:
+                warnings.append(f"{row.name} is {row.state} and its file is still there")
+    return problems, warnings
+
+
+def power(conf: LabConf, store: Store | None) -> list[dict[str, Any]]:
+    """Smallest effect at each planned look for each timed metric. `mde` None: no finite effect."""
+    per_launch = conf.profile.quads_per_launch
+    rows = []
+    for metric in [m for m in (conf.experiment.primary, *conf.experiment.guardrails) if m in TIMED]:
+        sd, source = _last_sd(conf, store, metric, per_launch)
+        for spend in conf.profile.spends:
+            effect = stats.mde(sd, spend.quads // per_launch)
+            finite = None if effect == float("inf") else effect
+            rows.append({"metric": metric, "quads": spend.quads, "sd": sd, "mde": finite, "from": source})
+    return rows
+
+
+def _last_sd(conf: LabConf, store: Store | None, metric: str, per_launch: int) -> tuple[float, str]:
+    sessions = store.sessions(conf.experiment.name) if store else []
+    for session in reversed(sessions):
+        assert store is not None
+        quads = group_quads(read_samples(store, session.id), "aa")
+        launches = full_launches(quads, metric, per_launch)
+        _, sd = stats.mean_sd(stats.launch_means(launches))
+        if sd > 0:
+            return sd, f"A/A of session {session.uid}, {len(launches)} launches"
+    return conf.machine.sd_limit, f"the limit of machine class {conf.machine.name}; no A/A of two launches yet"

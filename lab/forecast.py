@@ -1,0 +1,55 @@
+"""How long a run will take, foretold from a pilot, and what is cut where a profile has a budget. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from lab.config import LabConf
+from lab.fidelity import kl_seconds
+from lab.measure import Sample
+
+START_S = 4.0  # two processes load a model of this size together; measured on two cores
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Seconds to come, from the pilot's sample."""
+
+    sample_s: float
+    kl_s: float
+
+    def seconds(self, aa_quads: int, ab_quads: int, conf: LabConf) -> float:
+        p = conf.profile
+        launches = -(-aa_quads // p.quads_per_launch) + -(-ab_quads // p.quads_per_launch)
+        samples = 4 * (aa_quads + ab_quads) + 2 * p.discard * launches
+        return launches * START_S + samples * self.sample_s + self.kl_s + START_S
+
+
+def forecast(conf: LabConf, pilot: Sample) -> Forecast:
+    """What a pilot's sample foretells."""
+    kl_s = sum(kl_seconds(run, pilot.prefill_tok_s, pilot.decode_tok_s) for run in conf.profile.kl)
+    return Forecast(pilot.sample_s, kl_s)
+
+
+def fit(conf: LabConf, pilot: Sample) -> tuple[str, ...]:
+    """Cut the A/A, then the A/B to one quad, then the KL text until the forecast fits the budget; says what was cut."""
+    p, notes = conf.profile, []
+    if p.budget_s is None:
+        return ()
+
+    def over() -> bool:
+        return forecast(conf, pilot).seconds(p.aa_quads, conf.quads, conf) > float(p.budget_s or 0)
+
+    if over() and p.aa_quads > 1:
+        notes.append(f"A/A cut from {p.aa_quads} quads to 1: the pilot was too slow for {p.budget_s:.0f} s")
+        p.aa_quads = 1
+    for run in p.kl:
+        full = run.sequences
+        while over() and run.sequences > 8:
+            run.sequences -= 4
+        if run.sequences != full:
+            notes.append(f"KL text cut from {full} to {run.sequences} sequences: too slow for {p.budget_s:.0f} s")
+    if over() and conf.quads > 1 and not p.decides:
+        notes.append(f"A/B cut from {conf.quads} quads to 1: the pilot was too slow for {p.budget_s:.0f} s")
+        p.looks, p.quads_per_launch = [replace(p.looks[-1], quads=1)], 1
+    return tuple(notes)
