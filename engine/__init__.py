@@ -67,6 +67,8 @@ _DOOR = {
 
 __all__ = ["errors", *sorted(_DOOR)]
 
+_WITHOUT_MLX = ("engine.artifacts.builtin", "engine.backend", "engine.config", "engine.graph.families", "engine.types")
+
 
 def __getattr__(name: str) -> object:
     if name == "errors":
@@ -74,4 +76,6 @@ def __getattr__(name: str) -> object:
     if name not in _DOOR:
         raise AttributeError(f"module 'engine' has no attribute {name!r}; it offers {', '.join(__all__)}")
     module, symbol = _DOOR[name].split(":")
+    if module not in _WITHOUT_MLX:
+        importlib.import_module("engine.backend").blas()  # a chosen BLAS must be loaded before MLX is
     return getattr(importlib.import_module(module), symbol)
