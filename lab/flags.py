@@ -8,6 +8,7 @@ from typing import Any
 
 from engine import SamplingParams, errors
 
+DEFAULT_MODEL = "smollm2-135m-instruct"
 MLX_LM_KV_START = 5000  # mlx-lm's default of --quantized-kv-start
 
 # Flags of mlx-lm that are known and not honoured yet: flag -> what to use instead.
@@ -33,7 +34,11 @@ class _NotBuilt(argparse.Action):
 def add_model_flags(parser: argparse.ArgumentParser) -> None:
     """What is loaded and how: model, dtype, KV scheme, chunk."""
     group = parser.add_argument_group("model")
-    group.add_argument("--model", required=True, help="a model folder, a built-in name (frontier models) or a hub id")
+    group.add_argument(
+        "--model",
+        default=DEFAULT_MODEL,
+        help=f"a model folder, a built-in name (frontier models) or a hub id (default: {DEFAULT_MODEL})",
+    )
     group.add_argument("--dtype", default="auto", help="auto (the checkpoint's own), float32, bfloat16 or float16")
     group.add_argument("--kv", help='KV cache: native, kv8, kv4; suffixes ":g32", ":start=5000" (default: native)')
     group.add_argument("--kv-bits", type=int, help="mlx-lm's form of --kv; takes its start of 5000 tokens")
