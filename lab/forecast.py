@@ -8,6 +8,8 @@ from lab.config import LabConf
 from lab.fidelity import kl_seconds
 from lab.measure import Sample
 
+LEAST_KL_LENGTH = 64
+LEAST_KL_SEQUENCES = 8
 START_S = 4.0  # two processes load a model of this size together; measured on two cores
 
 
@@ -44,11 +46,14 @@ def fit(conf: LabConf, pilot: Sample) -> tuple[str, ...]:
         notes.append(f"A/A cut from {p.aa_quads} quads to 1: the pilot was too slow for {p.budget_s:.0f} s")
         p.aa_quads = 1
     for run in p.kl:
-        full = run.sequences
-        while over() and run.sequences > 8:
+        full = (run.sequences, run.length)
+        while over() and run.length > LEAST_KL_LENGTH:
+            run.length -= 16
+        while over() and run.sequences > LEAST_KL_SEQUENCES:
             run.sequences -= 4
-        if run.sequences != full:
-            notes.append(f"KL text cut from {full} to {run.sequences} sequences: too slow for {p.budget_s:.0f} s")
+        if full != (run.sequences, run.length):
+            sizes = f"{full[0]} x {full[1]} tokens to {run.sequences} x {run.length}"
+            notes.append(f"KL text cut from {sizes}: the pilot was too slow for {p.budget_s:.0f} s")
     if over() and conf.quads > 1 and not p.decides:
         notes.append(f"A/B cut from {conf.quads} quads to 1: the pilot was too slow for {p.budget_s:.0f} s")
         p.looks, p.quads_per_launch = [replace(p.looks[-1], quads=1)], 1

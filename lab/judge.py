@@ -50,10 +50,15 @@ def percent(value: float) -> str:
     return "unbounded" if math.isinf(value) else "none" if math.isnan(value) else f"{100 * value:+.1f} %"
 
 
+def several(n: int, what: str) -> str:
+    """`1 quad`, `2 quads`, `2 launches`."""
+    return f"{n} {what}" if n == 1 else f"{n} {what}{'es' if what.endswith('ch') else 's'}"
+
+
 def look_words(look: Look) -> str:
     """A look in one line."""
     if look.launches < 2:
-        return f"{percent(look.estimate)} from {look.launches} launch(es): too few for an interval"
+        return f"{percent(look.estimate)} from {several(look.launches, 'launch')}: too few for an interval"
     return (
         f"{percent(look.estimate)} ({percent(look.low)} to {percent(look.high)}), {look.quads} quads in "
         f"{look.launches} launches, p Wilcoxon {look.p_wilcoxon:.4f}, p t {look.p_t:.4f}, alpha {look.alpha}"

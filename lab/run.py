@@ -252,7 +252,7 @@ class Run:
         """The base against itself, through the same code path. Metric -> what it showed."""
         p = self.conf.profile
         plan, total = self._plan("aa", p.aa_quads)
-        self.say(f"A/A: {p.aa_quads} quads in {len(plan.launches)} launch(es), {[q.order for q in _quads(plan)]}")
+        self.say(f"A/A: {_sizes(plan)}, orders {' '.join(q.order for q in _quads(plan))}")
         base: dict[Role, StackConfig] = {"base": self.arms["base"], "candidate": self.arms["base"]}
         self.prints.clear()
         part = self.bench(record, base, "A/A", total).part("aa", plan, discard=p.discard)
@@ -274,7 +274,7 @@ class Run:
         """Base against candidate, with the planned looks and the cap."""
         p = self.conf.profile
         plan, total = self._plan("ab", self.conf.quads)
-        self.say(f"A/B: up to {self.conf.quads} quads in {len(plan.launches)} launch(es)")
+        self.say(f"A/B: up to {_sizes(plan)}, orders {' '.join(q.order for q in _quads(plan))}")
         self.prints.clear()
 
         def at_look(quads: list[QuadResult]) -> bool:
@@ -350,6 +350,10 @@ class Run:
 
 def _quads(plan: Plan) -> list[Quad]:
     return [quad for launch in plan.launches for quad in launch.quads]
+
+
+def _sizes(plan: Plan) -> str:
+    return f"{judge.several(plan.quads, 'quad')} in {judge.several(len(plan.launches), 'launch')}"
 
 
 def _primary(comparison: Comparison) -> Primary:
