@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from datetime import date, timedelta
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import get_type_hints
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
@@ -19,6 +19,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
+from yaml import YAMLError
 
 from engine import errors, parse_kv
 from lab.stats import Spend
@@ -214,9 +215,10 @@ def compose(name: str, overrides: Sequence[str] = (), *, folder: Path | None = N
         conf = OmegaConf.to_object(composed)
     except ConfigKeyError as error:
         raise _unknown_key(where / f"{name}.yaml", error) from error
-    except (HydraException, OmegaConfBaseException) as error:
-        if isinstance(error.__cause__, ConfigKeyError):
-            raise _unknown_key(where / f"{name}.yaml", error.__cause__) from error
+    except (HydraException, OmegaConfBaseException, YAMLError) as error:
+        reason = error.__cause__ or error.__context__
+        if isinstance(reason, ConfigKeyError):
+            raise _unknown_key(where / f"{name}.yaml", reason) from error
         raise BadConfig(f"{name}: {_one_line(error)}") from error
     assert isinstance(conf, LabConf)
     check(conf, name)
@@ -224,7 +226,7 @@ def compose(name: str, overrides: Sequence[str] = (), *, folder: Path | None = N
 
 
 def _one_line(error: Exception) -> str:
-    cause = error.__cause__ if error.__cause__ is not None else error
+    cause = error.__cause__ or error.__context__ or error
     return " ".join(str(cause).split())
 
 
@@ -260,17 +262,6 @@ def _unknown_key(path: Path, error: ConfigKeyError) -> errors.FrontierError:
     return errors.UnknownField(str(path), str(error.full_key or error.key), known)
 
 
-def _missing(conf: Any, prefix: str = "") -> list[str]:
-    found = []
-    for f in fields(conf):
-        value = conf.__dict__[f.name]
-        if is_dataclass(value):
-            found += _missing(value, f"{prefix}{f.name}.")
-        elif value == "???" or value is MISSING:
-            found.append(f"{prefix}{f.name}")
-    return found
-
-
 def _date(name: str, text: str) -> date:
     try:
         return date.fromisoformat(text)
@@ -285,8 +276,6 @@ def _among(name: str, value: str, allowed: Sequence[str]) -> None:
 
 def check(conf: LabConf, name: str) -> None:
     """Every rule that the types cannot hold; the first broken one raises."""
-    if missing := _missing(conf):
-        raise BadConfig(f"{name}: not set: {', '.join(missing)}")
     e, p = conf.experiment, conf.profile
     if e.name != name:
         raise errors.InvalidValue("experiment.name", e.name, f"{name}, the name of its file")

@@ -22,8 +22,8 @@ class World:
     """What disturbs a session. Sizes in noise sd.
 
     drift: linear over the session; wave: amplitude of a slow sine; first: penalty of a quad's first slot; tails:
-    degrees of freedom of Student noise; lag: AR(1) coefficient; bad: a quarter of the session is slower by this and five times
-    as noisy; launch: sd of a process's own speed.
+    degrees of freedom of Student noise; lag: AR(1) coefficient; bad: a quarter of the session is slower by this and
+    five times as noisy; launch: sd of a process's own speed.
     """
 
     drift: float = 0.0
