@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine import errors
+from lab.design import make_plan
 from lab.estimate import Estimate, timing
 from lab.recipes import Asked, Progress, RequireScheme, Sample
 from oracles.contract import TimeProbe
 
-ORDERS = ("ABBA", "BAAB")
 TASKS = {"decode": "decode_tok_s", "prefill": "prefill_tok_s"}
 PREFILL_DECODE_TOKENS = 2
 
@@ -44,9 +44,8 @@ class BenchResult:
 
 
 def coins(quads: int, seed: int) -> list[str]:
-    """The order of each quad."""
-    rng = np.random.Generator(np.random.PCG64(seed))
-    return [ORDERS[i] for i in rng.integers(0, 2, quads)]
+    """The order of each quad. Errors: `InvalidValue` for fewer than one."""
+    return [quad.order for launch in make_plan(seed, quads, quads).launches for quad in launch.quads]
 
 
 def run_quads(
@@ -61,14 +60,13 @@ def run_quads(
 
     Errors: `SchemeNotLive` from `require`; `InvalidValue` for fewer than one quad.
     """
-    if quads < 1:
-        raise errors.InvalidValue("rounds", quads, "an integer >= 1")
+    orders = coins(quads, seed)
     total = 4 * quads + 2
     for done, arm in enumerate(("A", "B")):
         tick(f"warm up {arms[arm][0]}", done, total)
         arms[arm][2].probe(probe)
     samples: list[QuadSample] = []
-    for quad, order in enumerate(coins(quads, seed)):
+    for quad, order in enumerate(orders):
         for position, arm in enumerate(order):
             name, kv, worker = arms[arm]
             tick(f"quad {quad + 1}/{quads} {order}: {name}", 2 + len(samples), total)

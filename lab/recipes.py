@@ -22,6 +22,8 @@ SCHEMES = ("native", "kv8", "kv4")
 REFERENCE_STACK = "mlx-lm"
 PROCESS_OVERHEAD_BYTES = 700 * 2**20
 WARMUP_TOKENS = 4
+# Logits of every position, their way between processes, and KL in float64.
+KL_OVERHEAD_S = 0.7
 
 Progress = Callable[[str, int, int | None], None]
 
@@ -76,7 +78,7 @@ PROFILES = {
         kl_length=128,
         kl_head=1,
         kl_tail=1,
-        kl_check=2,
+        kl_check=1,
         recipes_budget_s=240,
         kl_budget_s=240,
     ),
@@ -164,7 +166,8 @@ class Pilot:
         return profile.prompt_tokens / self.prefill_tok_s + profile.decode_tokens / self.decode_tok_s
 
     def kl_sequence_s(self, profile: Profile) -> float:
-        return (profile.kl_length - profile.kl_tail) / self.prefill_tok_s + profile.kl_tail / self.decode_tok_s
+        forward_s = (profile.kl_length - profile.kl_tail) / self.prefill_tok_s + profile.kl_tail / self.decode_tok_s
+        return forward_s + KL_OVERHEAD_S
 
 
 def fit(profile: Profile, pilot: Pilot, recipes: int) -> tuple[Profile, tuple[str, ...]]:
@@ -192,7 +195,7 @@ def kl_seconds(profile: Profile, pilot: Pilot, recipes: int) -> float:
     """Forecast of the quality stage: the reference stack's schemes in full, the others on the check sequences."""
     schemes = min(len(SCHEMES), recipes)
     probes = schemes * profile.kl_sequences + (recipes - schemes) * min(profile.kl_check, profile.kl_sequences)
-    return probes * pilot.kl_sequence_s(profile) * 1.15
+    return probes * pilot.kl_sequence_s(profile)
 
 
 class Pool:

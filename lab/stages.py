@@ -79,6 +79,34 @@ def check_parity(model: str, *, quick: bool, tick: Tick) -> StageResult:
     )
 
 
+def run_paired(
+    name: str, profile: str, model: str, blas: str, *, say: Callable[[str], None], progress: Tick, out: Path
+) -> StageResult:
+    """Run one experiment through the lab and put its answer into the scorecard's words."""
+    from lab.run import run_experiment
+
+    found = run_experiment(
+        name,
+        profile=profile,
+        overrides=[f"model='{model}'"],
+        blas=blas,
+        say=lambda line: say(f"      {line}"),
+        progress=progress,
+        out=out,
+    )
+    cells = [(f"{c.use}: {c.metric}", f"{c.state}: {c.why}") for c in found.comparisons]
+    cells += [("samples", str(found.samples)), ("session", found.session)]
+    return StageResult(
+        name=name,
+        verdict=found.verdict,
+        ok=True,
+        row=found.row,
+        reasons=(*found.reasons, *(f"note: {note}" for note in found.notes)),
+        cells=tuple(cells),
+        seconds=found.seconds,
+    )
+
+
 def describe_floor(artifact: Artifact, ceilings: Ceilings, profile: Profile) -> str:
     """The workload's least time as a line, before any sample is taken."""
     floor = Floor.of(artifact, 0, profile.prompt_tokens, ceilings)

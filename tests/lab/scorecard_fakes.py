@@ -16,7 +16,7 @@ from oracles.live import require_scheme
 VOCAB, LAYERS = 50, 2
 SPEED = {"engine": 12.0, "mlx-lm": 11.5, "optiq": 11.0}
 LIVE = {"native": ("native", None, 1.0), "kv8": ("affine8:g64", 8, 0.31), "kv4": ("affine4:g64", 4, 0.19)}
-PROFILE = replace(PROFILES["quick"], prompt_tokens=8, kl_length=12, kl_sequences=5)
+PROFILE = replace(PROFILES["quick"], prompt_tokens=8, kl_length=12, kl_sequences=5, kl_check=2)
 SEQUENCES = [list(np.random.default_rng(i).integers(0, VOCAB, 13)) for i in range(5)]
 
 

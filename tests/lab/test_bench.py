@@ -70,7 +70,7 @@ def test_a_scheme_that_is_not_live_ends_the_run() -> None:
 
 
 def test_bad_sizes_are_named() -> None:
-    with pytest.raises(errors.InvalidValue, match="rounds"):
+    with pytest.raises(errors.InvalidValue, match="quads"):
         run_quads(arms([]), PROBE, 0, 3, require_scheme, quiet)
     import argparse
 
