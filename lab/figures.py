@@ -132,6 +132,11 @@ def _label(axes: Axes, x: str, y: str) -> None:
     axes.set_ylabel(y, color=MUTED, fontsize=POINTS)
 
 
+def _axis(what: str, good: str, narrow: bool) -> str:
+    """An axis label. A phone has no room for its direction."""
+    return what if narrow else f"{what} ({good} is better)"
+
+
 def _points(axes: Axes, rows: Sequence[Row], x_name: str, y_name: str, x_scale: float = 1.0) -> None:
     scale = axes.figure.dpi_scale_trans
     for row in rows:
@@ -165,7 +170,7 @@ def speed_memory(rows: Sequence[Row], context: int, width: float) -> str:
     reach = max(0.15 * (max(memory) - min(memory)), 0.002 * max(memory))
     axes.set_xlim(min(memory) - reach, max(memory) + reach)
     axes.set_ylim(*_span([row.metrics["decode_tok_s"] for row in rows]))
-    _label(axes, f"peak memory at {context} tokens, MiB (less is better)", "decode, tok/s (more is better)")
+    _label(axes, _axis(f"peak memory at {context} tokens, MiB", "less", narrow), _axis("decode, tok/s", "more", narrow))
     _legend(figure, rows, narrow)
     return _svg(figure)
 
@@ -228,7 +233,7 @@ def size_quality(rows: Sequence[Row], context: int, width: float) -> str:
     axes.set_ylim(-2.5e-5, 4 * max(max(row.metrics["kl_nats"].value for row in rows), 1e-4))
     axes.set_xlim(left=0)
     axes.margins(x=0.12)
-    _label(axes, f"KV cache at {context} tokens, MiB (less is better)", "KL, nats (less is better)")
+    _label(axes, _axis(f"KV cache at {context} tokens, MiB", "less", narrow), _axis("KL, nats", "less", narrow))
     _legend(figure, rows, narrow)
     return _svg(figure)
 

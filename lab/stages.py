@@ -35,6 +35,7 @@ from oracles.live import require_scheme
 
 SEED = 20261129
 START_S = 3.5
+WARMUP_PROMPT = 32
 DISTRIBUTIONS = ("mlx-frontier", "mlx", "mlx-lm", "mlx-optiq", "numpy")
 
 Tick = Callable[[str, int, int | None], None]
@@ -94,7 +95,7 @@ def run_paired(
         progress=progress,
         out=out,
     )
-    cells = [(f"{c.use}: {c.metric}", f"{c.state}: {c.why}") for c in found.comparisons]
+    cells = [(f"{c.use}: {c.metric}", f"{c.state}: {c.why}") for c in found.comparisons if c.use == "aa"]
     cells += [("samples", str(found.samples)), ("session", found.session)]
     return StageResult(
         name=name,
@@ -150,9 +151,8 @@ def measure_recipes(
 
     with Pool(configs, start, resident=resident) as pool:
         with stage("start", f"{len(RECIPES)} recipes, each in its own process", START_S * len(RECIPES)) as tick:
-            short = prompts[0][: profile.prompt_tokens // 2]
-            pilot = pilot_of(pool, REFERENCE, short)
-            warm_up(pool, pool.live, short, require_scheme, tick)
+            pilot = pilot_of(pool, REFERENCE, prompts[0][: profile.prompt_tokens // 2])
+            warm_up(pool, pool.live, prompts[0][:WARMUP_PROMPT], require_scheme, tick)
         for name, reason in pool.refused.items():
             say(f"      not run: {name}: {reason}")
         fitted, notes = fit(profile, pilot, len(pool.live))
