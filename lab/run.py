@@ -99,6 +99,7 @@ def run_experiment(
     start: Start = start_worker,
     gate: Gate = run_gate,
     as_of: date | None = None,
+    clock: Callable[[], float] = time.time,
 ) -> RunResult:
     """Run one experiment and decide. `blas`: "bundled" or "openblas", of the workers and of this process.
 
@@ -108,7 +109,7 @@ def run_experiment(
     begin = time.monotonic()
     conf = compose(name, [f"profile={profile}", *overrides], folder=experiments)
     model = Path(resolve_model(conf.model, progress=progress))
-    run = Run(conf, model, blas, say, progress, start, as_of or datetime.now(UTC).date())
+    run = Run(conf, model, blas, say, progress, start, as_of or datetime.now(UTC).date(), clock)
     uid, folder = new_folder(out, name)
     (folder / "config.yaml").write_text(conf.as_yaml(), encoding="utf-8")
     with Store.open(url) as store, run.record(store, uid, folder) as record:
@@ -157,11 +158,19 @@ class Run:
     """The state of one run between its steps. `notes`: what the reader must know and no row says."""
 
     def __init__(
-        self, conf: LabConf, model: Path, blas: str, say: Say, progress: Progress, start: Start, as_of: date
+        self,
+        conf: LabConf,
+        model: Path,
+        blas: str,
+        say: Say,
+        progress: Progress,
+        start: Start,
+        as_of: date,
+        clock: Callable[[], float],
     ) -> None:
         e = conf.experiment
         self.conf, self.model, self.say, self.progress, self.as_of = conf, model, say, progress, as_of
-        self.start = start
+        self.start, self.clock = start, clock
         self.print = fingerprint.take()
         self.arms: dict[Role, StackConfig] = {
             "base": e.base.stack_config(str(model), blas),
@@ -213,7 +222,15 @@ class Run:
                     )
 
         probe = TimeProbe(token_ids=self.token_ids, max_tokens=self.conf.profile.max_tokens)
-        return Bench(arms=arms, probe=probe, start=self.start, record=record.sample, tick=tick, inspect=inspect)
+        return Bench(
+            arms=arms,
+            probe=probe,
+            start=self.start,
+            record=record.sample,
+            tick=tick,
+            inspect=inspect,
+            clock=self.clock,
+        )
 
     def preflight(self, record: SessionRecord) -> None:
         """Look at the machine for a second before anything of ours runs."""
@@ -233,7 +250,7 @@ class Run:
         """Two thrown-away samples of the base: the second foretells the minutes."""
         base: dict[Role, StackConfig] = {"base": self.arms["base"], "candidate": self.arms["base"]}
         bench = self.bench(record, base, "pilot", 2)
-        begin = time.time()
+        begin = self.clock()
         worker = self.start(self.arms["base"])
         try:
             for position in range(2):
@@ -285,7 +302,7 @@ class Run:
             return bool(why)
 
         part = self.bench(record, self.arms, "A/B", total).part(
-            "ab", plan, discard=p.discard, deadline=time.time() + 60 * p.cap_minutes, at_look=at_look
+            "ab", plan, discard=p.discard, deadline=self.clock() + 60 * p.cap_minutes, at_look=at_look
         )
         self.progress("A/B", total, total)
         record.invalid("ab", part.quads)

@@ -1,0 +1,76 @@
+"""`frontier lab` as a user types it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lab import cli
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FRONTIER_BLAS", "bundled")
+    monkeypatch.setenv("FRONTIER_DB", str(tmp_path / "lab.sqlite"))
+    monkeypatch.chdir(ROOT)
+
+
+def last(text: str) -> dict[str, object]:
+    document: dict[str, object] = json.loads(text.strip().splitlines()[-1])
+    return document
+
+
+def test_list_show_and_power_without_a_database(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert cli.main(["lab", "list", "--json"]) == 0
+    listed = last(capsys.readouterr().out)["experiments"]
+    assert isinstance(listed, list)
+    assert [row["name"] for row in listed] == ["kv4", "kv8"]
+    assert listed[0]["last_verdict"] is None
+    assert cli.main(["lab", "show", "kv8", "--json"]) == 0
+    assert last(capsys.readouterr().out)["sessions"] == []
+    assert cli.main(["lab", "power", "kv8", "--json"]) == 0
+    rows = last(capsys.readouterr().out)["power"]
+    assert isinstance(rows, list)
+    assert {"decode_tok_s", "prefill_tok_s", "ttft_ms"} == {row["metric"] for row in rows}
+    assert not (tmp_path / "lab.sqlite").exists()
+
+
+@pytest.mark.parametrize(("day", "code"), [("2026-11-29", 0), ("2026-12-29", 0), ("2026-12-30", 1)])
+def test_audit_fails_on_an_expired_experiment(day: str, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["lab", "audit", "--as-of", day]) == code
+    assert f"audit as of {day}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run", "kv9"], "experiments: unknown 'kv9'; known: kv4, kv8"),
+        (["run", "kv8", "experiment.detla=1"], "unknown 'detla'"),
+        (["run", "kv8", "--profile", "fast"], "profile: unknown 'fast'; known: full, quick"),
+        (["promote", "kv8"], "frontier lab promote is not built yet"),
+        (["confirm", "kv8", "--now"], "frontier lab confirm is not built yet"),
+        (["audit", "--as-of", "soon"], "--as-of='soon'"),
+        (["show", "kv9"], "unknown 'kv9'"),
+        ([], "ACTION"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["lab", *words]) == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1
+    assert message in lines[0]
+
+
+def test_help_names_what_is_not_built(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as done:
+        cli.main(["lab", "--help"])
+    assert done.value.code == 0
+    text = capsys.readouterr().out
+    for name in ("run", "list", "show", "audit", "power", "promote", "not built yet", "example:"):
+        assert name in text
