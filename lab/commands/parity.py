@@ -5,13 +5,17 @@ from __future__ import annotations
 import argparse
 import time
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lab.console import Output, progress_callback
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 HELP = "run the engine and an oracle on the same probes now and compare every value"
 EXAMPLE = "frontier parity --model smollm2-135m-instruct --quick"
 SUITES = ("tiny", "model", "all")
+TABLE_WIDTH = 110
 DEFAULT_MODEL = "smollm2-135m-instruct"
 
 
@@ -56,16 +60,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 def print_table(out: Output, rows: list[dict[str, Any]]) -> None:
-    """The table of cells; a difference says where and how large."""
-    from rich.console import Console
+    """One line a cell; what has no verdict, and what differs, is explained once below."""
     from rich.table import Table
 
-    table = Table(title="engine against oracle")
+    table = Table(title="engine against oracle", box=None, pad_edge=False)
     for column in ("model", "dtype", "kv", "chunk", "probe", "prompt+steps", "oracle", "result"):
-        table.add_column(column, overflow="fold")
+        table.add_column(column, no_wrap=True)
     colours = {"equal": "green", "differs": "bold red", "failed": "bold red"}
+    notes: dict[str, int] = {}
     for row in rows:
-        colour = colours.get(row["status"], "yellow")
+        why = describe(row)
+        note = f" ({notes.setdefault(why, len(notes) + 1)})" if why else ""
         table.add_row(
             row["model"],
             row["dtype"],
@@ -74,21 +79,32 @@ def print_table(out: Output, rows: list[dict[str, Any]]) -> None:
             row["kind"],
             f"{row['prompt']}+{row['steps']}",
             row["reference"],
-            f"[{colour}]{row['status']}[/]" + describe(row),
+            f"[{colours.get(row['status'], 'yellow')}]{row['status']}[/]{note}",
         )
-    Console(file=out.text_stream, highlight=False).print(table)
+    console = wide_console(out)
+    console.print(table)
+    for why, number in notes.items():
+        console.print(f"({number}) {why}", soft_wrap=True)
+
+
+def wide_console(out: Output) -> Console:
+    """A console that is wide enough for a row of a table also when it is no terminal."""
+    from rich.console import Console
+
+    found = Console(file=out.text_stream, highlight=False)
+    return Console(file=out.text_stream, highlight=False, width=max(found.width, TABLE_WIDTH))
 
 
 def describe(row: dict[str, Any]) -> str:
-    """What follows the status: where a cell differs, or why it has no verdict."""
+    """Where a cell differs, or why it has no verdict; empty for an equal one."""
     from rich.markup import escape
 
     found, layer = row["difference"], row["bisect"]
     if found is None:
-        return f": {escape(row['why'])}" if row["why"] else ""
+        return escape(" ".join(row["why"].split())) if row["why"] else ""
     size = "" if found["max_abs_diff"] is None else f", max |diff| {float(found['max_abs_diff']):.3g}"
     where = "" if found["position"] is None else f" at {found['position']}"
-    text = f": {found['tensor']}{where}{size} ({found['why']})"
+    text = f"{found['tensor']}{where}{size} ({found['why']})"
     if layer is not None:
         text += f"; first in {layer['tensor']}" + ("" if layer["position"] is None else f" at {layer['position']}")
     return escape(text)
@@ -96,23 +112,18 @@ def describe(row: dict[str, Any]) -> str:
 
 def show_faults(out: Output) -> int:
     """Run every probe of the fault register; exit code 1 when one no longer shows its fault."""
-    from rich.console import Console
-    from rich.table import Table
-
     from oracles.faults import FAULTS, as_row, load_fault, probe_fault
 
-    table = Table(title="where the oracles are wrong (probed now)")
-    for column in ("fault", "oracle", "live", "evidence", "what the engine does"):
-        table.add_column(column, overflow="fold")
     rows = []
     with progress_callback() as progress:
         for done, name in enumerate(FAULTS):
             progress("fault probes", done, len(FAULTS))
             fault, shown = load_fault(name), probe_fault(name)
             rows.append(as_row(name, shown))
-            table.add_row(name, fault.oracle, "yes" if shown.live else "GONE", shown.evidence, fault.ours)
+            out.line(f"{name} ({fault.oracle}): {'live' if shown.live else 'GONE'}")
+            out.line(f"  oracle: {shown.evidence}")
+            out.line(f"  engine: {fault.ours}")
         progress("fault probes", len(FAULTS), len(FAULTS))
-    Console(file=out.text_stream, highlight=False).print(table)
     gone = [row["name"] for row in rows if not row["live"]]
     out.document({"ok": not gone, "faults": rows, "gone": gone})
     return 1 if gone else 0
