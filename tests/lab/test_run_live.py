@@ -1,0 +1,55 @@
+"""One quick experiment on real processes and the real KL gate, with a tiny seeded model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import engine
+from lab import run
+from lab.run import run_experiment
+from lab.store import Store
+from oracles.tiny import RECIPES, tiny_model
+
+
+class Folded:
+    """Bytes as tokens, folded into a tiny vocabulary."""
+
+    def encode(self, text: str) -> list[int]:
+        return [byte % RECIPES["llama"].vocab for byte in text.encode()]
+
+
+def test_quick_experiment_on_real_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tiny_model("llama", root=tmp_path)
+    monkeypatch.setattr(run, "load_tokenizer", lambda _folder: Folded())
+    monkeypatch.setattr(engine, "load_tokenizer", lambda _folder: Folded(), raising=False)
+    monkeypatch.setattr(run.time, "sleep", lambda _s: None)
+    said: list[str] = []
+    result = run_experiment(
+        "kv4",
+        profile="quick",
+        overrides=[
+            f"model='{folder}'",
+            "experiment.candidate.kv=kv4:g32",
+            "profile.kl=[{protocol: step, sequences: 2, length: 40, tail: 16}]",
+        ],
+        blas=engine.machine().blas,
+        say=said.append,
+        url=str(tmp_path / "lab.sqlite"),
+        out=tmp_path / "outputs",
+    )
+    primary = next(c for c in result.comparisons if c.use == "primary")
+    assert (primary.metric, primary.state) == ("kv_bytes", "win")
+    # Random weights lose far more to four bits than class QT allows, and a gate that fails fires in any profile.
+    assert (result.fidelity[0].counted, result.fidelity[0].total, result.fidelity[0].status) == (32, 32, "FAIL")
+    assert (result.row, result.verdict) == ("1", "not default on this machine key")
+    json.dumps(result.as_dict(), allow_nan=False)
+    with Store.open(str(tmp_path / "lab.sqlite")) as store:
+        session = store.sessions("kv4")[0]
+        samples = store.samples(session.id)
+        assert store.outcome(session.id) == "finished"
+        assert len({s.pid for s in samples}) == 5
+        assert {s.lever for s in samples if s.part == "ab" and s.role == "candidate"} == {"affine4:g32"}
+        assert all(s.decode_tokens == 16 for s in samples)
