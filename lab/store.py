@@ -104,7 +104,7 @@ class Store:
     """An open database at the newest schema. `with Store.open() as store: ...`"""
 
     def __init__(self, engine: Engine, url: str) -> None:
-        self._engine, self.url = engine, url
+        self._engine, self.url = engine, make_url(url).render_as_string(hide_password=True)
 
     @classmethod
     def open(cls, url: str | None = None) -> Store:

@@ -113,7 +113,8 @@ def test_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert store.database_url() == f"sqlite:///{tmp_path / 'other.sqlite'}"
     assert store.database_url("postgresql://host/lab") == "postgresql://host/lab"
     assert store.exists("postgresql://host/lab")
-    Store.open().close()
+    with Store.open() as opened:
+        assert opened.url == f"sqlite:///{tmp_path / 'other.sqlite'}"
     assert (tmp_path / "other.sqlite").is_file()
     assert store.exists()
 
