@@ -79,8 +79,8 @@ PROFILES = {
         kl_head=1,
         kl_tail=1,
         kl_check=1,
-        recipes_budget_s=240,
-        kl_budget_s=240,
+        recipes_budget_s=150,
+        kl_budget_s=150,
     ),
     "full": Profile(
         name="full",
