@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import date
+from datetime import date, datetime, tzinfo
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from lab_fakes import Bytes, Machine, gate_that_says, model_folder
 from engine import errors, machine
 from lab import audit, fingerprint, judge, run
 from lab.config import LabConf, compose
+from lab.forecast import fit
 from lab.measure import LeverNotApplied, QuadResult, Sample, group_quads
 from lab.record import read_samples
 from lab.run import RunResult, run_experiment
@@ -21,7 +22,7 @@ from lab.store import Store
 from lab.tables import ComparisonRow, DecisionRow, ExperimentRow, FidelityRow, SessionEventRow
 from oracles.contract import OracleCrashed, StackConfig
 
-SMALL = ("profile.aa_quads=16", "profile.prompt_tokens=8")
+SMALL = ("profile.aa_quads=4", "profile.prompt_tokens=8")
 DAY = date(2026, 12, 1)
 
 
@@ -138,6 +139,36 @@ def test_an_a_a_that_differs_is_row_2(lab: Lab, monkeypatch: pytest.MonkeyPatch)
     assert any("A/A failed" in reason for reason in result.reasons)
 
 
+def test_a_guardrail_whose_a_a_differs_neither_holds_nor_breaks(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = judge.take_aa
+
+    def differs(conf: LabConf, quads: Sequence[QuadResult], metric: str) -> judge.Comparison:
+        found = taken(conf, quads, metric)
+        return replace(found, state="differ") if metric == "decode_tok_s" else found
+
+    monkeypatch.setattr(judge, "take_aa", differs)
+    lab.world.speed["kv8"] = 7.0
+    result = lab.run("kv8", "experiment.guardrails=[decode_tok_s]")
+    assert {c.metric: c.state for c in result.comparisons if c.use == "guardrail"} == {"decode_tok_s": "unknown"}
+    assert (result.row, result.verdict) == ("8", "undecided")
+
+
+def test_a_budget_cuts_the_a_a_then_the_kl_text_and_says_so(lab: Lab) -> None:
+    conf = compose("kv8", ["profile=quick"])
+    result = lab.run(profile="quick")  # 3 s a sample: 20 samples, 3 launches and the KL text take more than 100 s
+    assert "A/A cut from 2 quads to 1" in result.notes[0]
+    with Store.open(lab.url) as store:
+        samples = read_samples(store, store.sessions("kv8")[0].id)
+    assert [sum(s.part == part and not s.warm_up for s in samples) for part in ("aa", "ab")] == [4, 8]
+    pilot = next(s for s in samples if s.part == "pilot")
+    assert fit(conf, replace(pilot, t1=pilot.t0 + 0.5, prefill_tok_s=1e4)) == ()
+    assert (conf.profile.aa_quads, conf.profile.kl[0].sequences, conf.profile.kl[0].length) == (2, 16, 128)
+    slow = replace(pilot, t1=pilot.t0 + 30, prefill_tok_s=1.0)
+    assert "nothing else is cut" in fit(conf, slow)[-1]
+    assert (conf.profile.aa_quads, conf.profile.kl[0].sequences, conf.profile.kl[0].length) == (1, 8, 64)
+    assert conf.quads == 2
+
+
 def test_everything_is_in_the_database_and_replays(lab: Lab) -> None:
     result = lab.run()
     with Store.open(lab.url) as store:
@@ -172,6 +203,20 @@ def test_runs_never_share_a_folder(lab: Lab) -> None:
     for result in (first, second):
         assert {p.name for p in result.folder.iterdir()} == {"config.yaml", "result.json"}
         assert json.loads((result.folder / "result.json").read_text())["session"] == result.session
+
+
+def test_a_folder_that_exists_is_never_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run.secrets, "token_hex", lambda _n: "same")
+
+    class Frozen(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Frozen:
+            return cls(2026, 12, 1, tzinfo=tz)
+
+    monkeypatch.setattr(run, "datetime", Frozen)
+    run.new_folder(tmp_path, "kv8")
+    with pytest.raises(FileExistsError):
+        run.new_folder(tmp_path, "kv8")
 
 
 def test_a_crash_is_recorded_at_once_and_is_no_verdict(lab: Lab) -> None:
