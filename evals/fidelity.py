@@ -1,0 +1,177 @@
+"""KL of KV schemes against a reference, on the path that is served, for any stack.
+
+Every arm runs in a process of its own. Sequences stream through all arms, and of each only the scored rows are kept
+until the next: memory does not grow with the number of sequences.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from engine import errors, parse_kv
+from evals.kl import PositionScores, score_positions
+from evals.protocol import Arm, Plan, Progress, check_sequences, scored_logits, start_worker, targets
+from evals.report import KLReport, floor_report, kl_report
+from oracles.contract import StackConfig, Trace
+
+FLOOR_SEQUENCES = 4
+
+
+@dataclass(frozen=True)
+class FidelityResult:
+    """One candidate against the reference.
+
+    `*_live`: the scheme of the live caches after a sequence; `*_kv_bytes`: their bytes there, at `plan.length` tokens.
+    `kl_by_domain`: mean KL in nats. `ids_sha256` names the token ids; `corpus_sha256` the text set, if it is one.
+    `seconds`: of the whole run, all candidates together.
+    """
+
+    plan: Plan
+    reference: StackConfig
+    candidate: StackConfig
+    reference_live: str
+    candidate_live: str
+    reference_kv_bytes: int
+    candidate_kv_bytes: int
+    report: KLReport
+    kl_by_domain: Mapping[str, float]
+    machine: str
+    versions: Mapping[str, str]
+    ids_sha256: str
+    corpus_sha256: str | None
+    seconds: float
+
+    @property
+    def lever(self) -> str:
+        """What was measured, as it was found live."""
+        start = parse_kv(self.candidate.kv).start
+        return f"{self.candidate.stack} {self.candidate.kv} (start {start}, live {self.candidate_live})"
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"lever": self.lever, "kv_start": parse_kv(self.candidate.kv).start}
+
+
+def ids_digest(sequences: Sequence[Sequence[int]]) -> str:
+    """sha256 of the token ids."""
+    return hashlib.sha256(json.dumps([list(map(int, ids)) for ids in sequences]).encode()).hexdigest()
+
+
+def run_fidelity(
+    reference: StackConfig,
+    candidates: Sequence[StackConfig],
+    sequences: Sequence[Sequence[int]],
+    *,
+    protocol: str = "step",
+    tail: int = 32,
+    floor_sequences: int = FLOOR_SEQUENCES,
+    labels: Sequence[str] | None = None,
+    corpus_sha256: str | None = None,
+    progress: Progress | None = None,
+    start: Callable[[StackConfig], Arm] = start_worker,
+) -> list[FidelityResult]:
+    """KL(reference || candidate) of each candidate over the same sequences, in the candidates' order.
+
+    sequences: token ids, all of one length; the last token of each is only a target. protocol, tail: see
+    `evals.protocol`. floor_sequences: how many of them the A/A floor repeats (native reference only; 0 for none).
+    labels: the domain of each sequence. Everything that can be refused is refused before the first sequence runs.
+
+    Raises `LeverNotApplied` (a scored position attended another scheme: the whole run is invalid), `OracleRefused`,
+    `OracleCrashed`, `BadLogits`, `NegativeKL`, `errors.InvalidValue`.
+    """
+    began = time.monotonic()
+    if not candidates:
+        raise errors.InvalidValue("candidates", 0, "at least one")
+    if not sequences:
+        raise errors.InvalidValue("sequences", 0, "at least one")
+    if labels is not None and len(labels) != len(sequences):
+        raise errors.InvalidValue("labels", len(labels), f"one for each of the {len(sequences)} sequences")
+    if floor_sequences < 0:
+        raise errors.InvalidValue("floor_sequences", floor_sequences, "an integer >= 0")
+    plan = Plan(protocol, len(sequences[0]) - 1, tail)
+    check_sequences(sequences, plan)
+    for config in (reference, *candidates):
+        parse_kv(config.kv)
+    repeats = min(floor_sequences, len(sequences)) if parse_kv(reference.kv).kind == "native" else 0
+    with ExitStack() as stack:
+        arms = [stack.enter_context(start(config)) for config in (reference, *candidates)]
+        for arm in arms:
+            arm.wait_ready()
+        run = _Run(plan, (reference, *candidates), arms, progress or _silent, len(sequences) * len(arms) + repeats)
+        for i, ids in enumerate(sequences):
+            run.sequence(i, ids, repeat=i < repeats)
+    seconds = time.monotonic() - began
+    total = len(sequences) * len(plan.rows)
+    floor = floor_report(run.floor) if run.floor else None
+    return [
+        FidelityResult(
+            plan=plan,
+            reference=reference,
+            candidate=config,
+            reference_live=run.traces[0].doc["kv_status"],
+            candidate_live=trace.doc["kv_status"],
+            reference_kv_bytes=_kv_bytes(run.traces[0]),
+            candidate_kv_bytes=_kv_bytes(trace),
+            report=kl_report(parts, total=total, floor=floor),
+            kl_by_domain={} if labels is None else _by_label(parts, labels),
+            machine=trace.doc["machine"],
+            versions=dict(trace.doc["versions"]),
+            ids_sha256=ids_digest(sequences),
+            corpus_sha256=corpus_sha256,
+            seconds=seconds,
+        )
+        for config, trace, parts in zip(candidates, run.traces[1:], run.parts, strict=True)
+    ]
+
+
+class _Run:
+    """The state of one run: what has been scored so far. `traces` holds each arm's last answer without its arrays."""
+
+    def __init__(
+        self, plan: Plan, configs: Sequence[StackConfig], arms: Sequence[Arm], progress: Progress, work: int
+    ) -> None:
+        self.plan, self.configs, self.arms = plan, configs, arms
+        self.progress, self.work, self.done = progress, work, 0
+        self.traces: list[Trace] = [Trace({}, {}) for _ in arms]
+        self.parts: list[list[PositionScores]] = [[] for _ in arms[1:]]
+        self.floor: list[PositionScores] = []
+
+    def sequence(self, i: int, ids: Sequence[int], *, repeat: bool) -> None:
+        fed, goal = ids[: self.plan.length], targets(ids, self.plan)
+        base = self._rows(0, i, self.plan.probe(fed))
+        if repeat:
+            self.floor.append(score_positions(base, self._rows(0, i, self.plan.recut(fed)), goal))
+        for arm in range(1, len(self.arms)):
+            self.parts[arm - 1].append(score_positions(base, self._rows(arm, i, self.plan.probe(fed)), goal))
+
+    def _rows(self, arm: int, i: int, probe: Any) -> np.ndarray:
+        self.progress("KL", self.done, self.work)
+        trace = self.arms[arm].probe(probe)
+        rows = scored_logits(trace, self.configs[arm], self.plan, i)
+        self.traces[arm] = replace(trace, tensors={})
+        self.done += 1
+        self.progress("KL", self.done, self.work)
+        return rows
+
+
+def _silent(label: str, done: int, total: int | None) -> None:
+    """No progress is shown."""
+
+
+def _kv_bytes(trace: Trace) -> int:
+    return sum(int(cache["kv_bytes"]) for cache in trace.doc["caches"])
+
+
+def _by_label(parts: Sequence[PositionScores], labels: Sequence[str]) -> dict[str, float]:
+    names = dict.fromkeys(labels)
+    return {
+        name: float(np.concatenate([p.kl for p, label in zip(parts, labels, strict=True) if label == name]).mean())
+        for name in names
+    }

@@ -1,0 +1,112 @@
+"""`frontier kl`: KL divergence of KV schemes from a reference, on the path that is served."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from lab.console import Output, progress_callback
+from lab.flags import DEFAULT_MODEL
+
+if TYPE_CHECKING:
+    from evals.fidelity import FidelityResult
+
+HELP = "KL(reference || candidate) of KV schemes over positions that attended the quantised cache"
+EXAMPLE = "frontier kl --model smollm2-135m-instruct-fp32 --reference native --candidate kv8,kv4"
+CLASSES = ("L", "Q8", "QT")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of `frontier kl`."""
+    parser.add_argument("--model", default=DEFAULT_MODEL, help=f"name, folder or hub id (default: {DEFAULT_MODEL})")
+    parser.add_argument("--reference", default="native", metavar="KV", help="KV scheme of the reference")
+    parser.add_argument("--candidate", default="kv8,kv4", metavar="KV[,KV...]", help="KV schemes to judge")
+    parser.add_argument("--stack", default="engine", choices=("engine", "mlx-lm", "optiq"), help="who runs all arms")
+    parser.add_argument("--dtype", default="auto", help="auto (the checkpoint's own), float32, bfloat16 or float16")
+    parser.add_argument("--sequences", type=int, default=16, metavar="N", help="texts of the frozen set, at most 64")
+    parser.add_argument("--length", type=int, default=128, metavar="N", help="tokens of each that are fed")
+    parser.add_argument("--tail", type=int, default=32, metavar="N", help="tokens fed one at a time (protocol step)")
+    parser.add_argument(
+        "--protocol",
+        default="step",
+        choices=("step", "forward"),
+        help="step: prefill, convert, then token by token, as served; forward: convert after token 1, then one forward",
+    )
+    parser.add_argument("--fidelity-class", choices=CLASSES, help="also judge each candidate by this class's gate")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Exit code 1 when a gate was asked for and a candidate fails it, else 0."""
+    from engine import errors, load_tokenizer, parse_kv, resolve_model
+    from evals.corpus import SHA256, domains, sequences
+    from evals.fidelity import run_fidelity
+    from oracles.contract import StackConfig
+
+    out = Output(as_json=args.json)
+    names = [str(parse_kv(name)) for name in args.candidate.split(",")]
+    if len(set(names)) != len(names):
+        raise errors.InvalidValue("--candidate", args.candidate, "each scheme once")
+    with progress_callback() as progress:
+        folder = resolve_model(args.model, progress=progress)
+        ids = sequences(load_tokenizer(folder), args.sequences, args.length + 1)
+
+        def arm(kv: str) -> StackConfig:
+            return StackConfig(stack=args.stack, model=str(folder), dtype=args.dtype, kv=kv, blas=args.blas)
+
+        results = run_fidelity(
+            arm(str(parse_kv(args.reference))),
+            [arm(name) for name in names],
+            ids,
+            protocol=args.protocol,
+            tail=args.tail,
+            labels=domains(args.sequences),
+            corpus_sha256=SHA256,
+            progress=progress,
+        )
+    return show(out, results, args)
+
+
+def show(out: Output, results: list[FidelityResult], args: argparse.Namespace) -> int:
+    """Print the table and the JSON document."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from evals.gate import gate
+
+    table = Table(title=f"KL(ref || candidate) in nats, reference {args.stack} {args.reference}", box=None)
+    for column in ("candidate", "live", "mean", "95 % interval", "p99.9", "max", "top-1", "ln PPL ratio", "scored"):
+        table.add_column(column, no_wrap=True)
+    for result in results:
+        report = result.report
+        low, high = report.kl.low, report.kl.high
+        table.add_row(
+            result.candidate.kv,
+            result.candidate_live,
+            f"{report.kl.value:.3g}",
+            "none: one sequence" if low is None or high is None else f"{low:.3g} to {high:.3g}",
+            f"{report.kl_p999:.3g}",
+            f"{report.kl_max:.3g}",
+            f"{100 * report.top1.value:.1f} %",
+            f"{report.ln_ppl_ratio.value:+.4f}",
+            f"{report.counted}/{report.total}",
+        )
+    found = Console(file=out.text_stream, highlight=False)
+    Console(file=out.text_stream, highlight=False, width=max(found.width, 120)).print(table)
+    first = results[0]
+    if first.report.floor is not None:
+        out.line(f"A/A floor: mean {first.report.floor.kl_mean:.3g}, max {first.report.floor.kl_max:.3g} nats")
+    out.line(f"{first.plan.protocol} protocol, {args.sequences} x {args.length} tokens, {first.seconds:.0f} s")
+    documents: list[dict[str, Any]] = []
+    failed = False
+    for result in results:
+        document = result.as_dict()
+        if args.fidelity_class is not None:
+            verdict = gate(result.report, args.fidelity_class, lever=result.lever)
+            document["gate"] = verdict.as_dict()
+            failed = failed or verdict.status == "FAIL"
+            out.line(
+                f"{result.candidate.kv}: gate {args.fidelity_class} {verdict.status}; {'; '.join(verdict.reasons)}"
+            )
+        documents.append(document)
+    out.document({"model": args.model, "blas": args.blas, "ok": not failed, "results": documents}, always=True)
+    return 1 if failed else 0
