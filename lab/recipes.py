@@ -185,9 +185,8 @@ def fit(profile: Profile, pilot: Pilot, recipes: int) -> tuple[Profile, tuple[st
     for name in ("rounds", "prompt_tokens", "kl_sequences", "kl_length"):
         before, after = profile.__dict__[name], cut.__dict__[name]
         if before != after:
-            notes.append(
-                f"{name.replace('_', ' ')} cut from {before} to {after}: the pilot was too slow for the budget"
-            )
+            what = name.replace("kl_", "KL ").replace("_", " ")
+            notes.append(f"{what} cut from {before} to {after}: the pilot was too slow for the budget")
     return cut, tuple(notes)
 
 
