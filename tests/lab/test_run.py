@@ -165,7 +165,7 @@ def test_a_budget_cuts_the_a_a_then_the_kl_text_and_says_so(lab: Lab) -> None:
     assert (conf.profile.aa_quads, conf.profile.kl[0].sequences, conf.profile.kl[0].length) == (2, 16, 128)
     slow = replace(pilot, t1=pilot.t0 + 30, prefill_tok_s=1.0)
     assert "nothing else is cut" in fit(conf, slow)[-1]
-    assert (conf.profile.aa_quads, conf.profile.kl[0].sequences, conf.profile.kl[0].length) == (1, 8, 64)
+    assert (conf.profile.aa_quads, conf.profile.kl[0].sequences, conf.profile.kl[0].length) == (1, 16, 48)
     assert conf.quads == 2
 
 
