@@ -81,10 +81,15 @@ def _divergence(log_p: np.ndarray, log_q: np.ndarray) -> np.ndarray:
     # Where d is large, p exp(d) is q: written so, a token that p gives nothing cannot overflow to 0 * inf.
     small = np.abs(d) < 1.0
     terms = np.where(small, p * (np.expm1(np.where(small, d, 0.0)) - d), np.exp(log_q) - p - p * d)
-    total = np.asarray(terms.sum(axis=1))
-    if total.min() < NEGATIVE_LIMIT:
-        raise NegativeKL(f"KL of {total.min():.3g} nats; a divergence is >= 0")
-    return total
+    return checked_divergence(np.asarray(terms.sum(axis=1)))
+
+
+def checked_divergence(kl: np.ndarray) -> np.ndarray:
+    """The divergences [N] themselves; `NegativeKL` if one is below `NEGATIVE_LIMIT` or no number."""
+    wrong = kl[~(kl >= NEGATIVE_LIMIT)]
+    if wrong.size:
+        raise NegativeKL(f"KL of {wrong[0]:.3g} nats at {wrong.size} of {kl.size} positions; a divergence is >= 0")
+    return kl
 
 
 def kl_divergence(reference: np.ndarray, candidate: np.ndarray) -> np.ndarray:

@@ -66,6 +66,26 @@ def run(args: argparse.Namespace) -> int:
     return show(out, results, args)
 
 
+def details(result: FidelityResult) -> str:
+    """What does not fit into the table, as one paragraph."""
+    from evals.report import FLIP_GAP_NATS
+
+    report = result.report
+    domains = ", ".join(f"{name} {value:.3g}" for name, value in result.kl_by_domain.items())
+    gap = "" if report.flip_gap_max is None else f", the largest gap {report.flip_gap_max:.2f}"
+    return (
+        f"{result.lever}:\n"
+        f"  KL median {report.kl_median:.3g}, p95 {report.kl_p95:.3g}, p99 {report.kl_p99:.3g}, "
+        f"reverse {report.reverse_kl.value:.3g}; by domain: {domains}\n"
+        f"  top-1 changes {report.top1_changes}, {report.flips} of them at a reference gap over {FLIP_GAP_NATS} nat{gap}; "
+        f"top-5 overlap {100 * report.top5_overlap:.1f} %, top-20 {100 * report.top20_overlap:.1f} %\n"
+        f"  next token: delta-p mean {100 * report.delta_p_mean:+.3f} %, RMS {100 * report.delta_p_rms:.3f} %; "
+        f"perplexity {report.reference_perplexity.value:.4g} -> {report.candidate_perplexity.value:.4g}\n"
+        f"  KV cache {result.reference_kv_bytes:,} -> {result.candidate_kv_bytes:,} bytes "
+        f"at {result.plan.length} tokens"
+    )
+
+
 def show(out: Output, results: list[FidelityResult], args: argparse.Namespace) -> int:
     """Print the table and the JSON document."""
     from rich.console import Console
@@ -92,6 +112,8 @@ def show(out: Output, results: list[FidelityResult], args: argparse.Namespace) -
         )
     found = Console(file=out.text_stream, highlight=False)
     Console(file=out.text_stream, highlight=False, width=max(found.width, 120)).print(table)
+    for result in results:
+        out.line(details(result))
     first = results[0]
     if first.report.floor is not None:
         out.line(f"A/A floor: mean {first.report.floor.kl_mean:.3g}, max {first.report.floor.kl_max:.3g} nats")

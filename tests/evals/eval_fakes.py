@@ -1,0 +1,72 @@
+"""Stand-ins for workers: logits from a formula, caches as they were asked for or not."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+import mlx.core as mx
+import numpy as np
+
+from oracles.contract import OracleRefused, Probe, StackConfig, Trace
+from oracles.live import planned_schemes
+
+VOCAB, LAYERS = 40, 3
+NOISE = {"native": 0.0, "kv8": 0.01, "kv4": 0.2, "kv4:start=9": 0.2, "kv2": 1.0}
+SEQUENCES = [[int(t) for t in np.random.default_rng(i).integers(0, VOCAB, 17)] for i in range(6)]
+
+
+def config(kv: str = "native", stack: str = "engine") -> StackConfig:
+    return StackConfig(stack=stack, model="m", kv=kv)
+
+
+class FakeArm:
+    """Attends the asked scheme after the first forward, or `sticks` to a native cache until a position.
+
+    `scale` of the noise depends on the scheme; `shift` is added where a native arm's tokens are cut differently.
+    """
+
+    def __init__(self, config: StackConfig, *, sticks: int = 0, shift: float = 0.0, wrong: str | None = None) -> None:
+        self.config, self.sticks, self.shift, self.wrong = config, sticks, shift, wrong
+        self.probes: list[Probe] = []
+        self.ready = self.closed = False
+
+    def wait_ready(self) -> None:
+        if self.wrong == "refuses":
+            raise OracleRefused(f"{self.config.stack}: per-layer mixed KV is not built yet", kind="NotBuilt")
+        self.ready = True
+
+    def __enter__(self) -> FakeArm:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.closed = True
+
+    def probe(self, probe: Probe) -> Trace:
+        assert self.ready
+        self.probes.append(probe)
+        ids = probe.token_ids
+        scheme = planned_schemes(self.config.kv, LAYERS)[0]
+        first = max(self.sticks, probe.head or len(ids) - probe.tail)  # the conversion follows the first forward
+        live = ["native" if j < first else scheme for j in range(len(ids))]
+        base = np.random.default_rng(ids).normal(size=(len(ids), VOCAB))
+        noise = np.random.default_rng([1, *ids]).normal(size=base.shape)
+        logits = base + NOISE[self.config.kv] * noise + (self.shift * noise if probe.head > 1 else 0)
+        logits[0, 0] += 100  # the first position is never scored: a wrong row would show
+        bits = int(self.config.kv[2]) if scheme != "native" else None
+        cache = {"scheme": scheme, "bits": bits, "group_size": bits and 64, "offset": len(ids), "kv_bytes": 10}
+        if self.wrong == "nan":
+            logits[-1, 3] = np.nan
+        if self.wrong == "short":
+            logits = logits[1:]
+        if self.wrong == "end":
+            cache = cache | {"scheme": "native"}
+        doc = {
+            "kv_live": live,
+            "caches": [cache] * LAYERS,
+            "kv_status": scheme,
+            "machine": "a-machine",
+            "versions": {"mlx": "0"},
+        }
+        return Trace({"logits": mx.array(logits.astype(np.float32))}, doc)

@@ -1,0 +1,54 @@
+"""KL on real workers and a tiny model: bits order as they must, and a native position makes the run invalid."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from evals.fidelity import run_fidelity
+from evals.gate import LeverNotApplied
+from evals.perplexity import run_perplexity
+from oracles.contract import OracleRefused, StackConfig
+from oracles.tiny import tiny_model
+
+VOCAB = 101
+SEQUENCES = [[int(t) for t in np.random.default_rng([3, i]).integers(2, VOCAB, 41)] for i in range(6)]
+
+
+def arm(kv: str, stack: str = "engine", chunk: int = 2048) -> StackConfig:
+    return StackConfig(stack=stack, model=str(tiny_model("llama")), kv=kv, chunk=chunk)
+
+
+@pytest.mark.parametrize("protocol", ["step", "forward"])
+def test_fewer_bits_mean_more_divergence_and_none_means_none(protocol: str) -> None:
+    names = ["native", "kv8", "kv4", "kv2"]
+    results = run_fidelity(arm("native"), [arm(kv) for kv in names], SEQUENCES, protocol=protocol, tail=12)
+    native, kv8, kv4, kv2 = (result.report.kl.value for result in results)
+    assert kv2 > kv4 > kv8 > native == 0.0
+    for result, scheme in zip(results, ("native", "affine8:g64", "affine4:g64", "affine2:g64"), strict=True):
+        assert result.candidate_live == scheme
+        assert result.report.counted == result.report.total == 6 * (12 if protocol == "step" else 39)
+        assert result.machine.endswith("bundled")
+    assert results[3].candidate_kv_bytes < results[2].candidate_kv_bytes < results[1].candidate_kv_bytes
+    floor = results[0].report.floor
+    assert floor is not None
+    assert floor.kl_max == 0.0  # the bundled BLAS: forwards cut otherwise are bit-equal in fp32
+
+
+def test_a_position_that_attended_the_native_cache_makes_the_run_invalid() -> None:
+    # 41 tokens: 40 fed, the last 12 scored; the conversion comes after token 33, in the middle of these.
+    with pytest.raises(LeverNotApplied, match=r"kv=kv4:start=33, sequence 0, position 28 attended 'native'.*7 of 12"):
+        run_fidelity(arm("native"), [arm("kv4:start=33")], SEQUENCES, tail=12)
+    with pytest.raises(LeverNotApplied, match=r"0 of 12 scored positions count \(0\.0 %\)"):
+        run_perplexity(arm("kv4:start=5000"), SEQUENCES, protocol="step", tail=12)
+
+
+def test_the_engine_and_mlx_lm_give_the_same_numbers_and_what_is_not_built_is_refused() -> None:
+    ours, theirs = (
+        run_fidelity(arm("native", stack), [arm("kv4", stack)], SEQUENCES[:2], tail=12)[0]
+        for stack in ("engine", "mlx-lm")
+    )
+    assert ours.report == theirs.report
+    assert ours.reference_kv_bytes == theirs.reference_kv_bytes
+    with pytest.raises(OracleRefused, match="mixed KV is not built"):
+        run_fidelity(arm("native"), [arm("mixed:kv_config.json")], SEQUENCES[:2], tail=12)
