@@ -108,7 +108,7 @@ def test_class_l_allows_ties_only_and_raises_its_limits_to_twice_the_floor() -> 
         assert len(found.reasons) == 1
     quiet = Floor(0.0, 0.0, 0.0, 4, 128)
     assert gate(replace(PERFECT, kl=point(1e-4), floor=quiet), "L").status == "PASS"
-    assert gate(replace(PERFECT, kl=point(2e-3 + 1e-9), floor=floor), "Q8").status == "FAIL"  # only L looks at it
+    assert gate(replace(PERFECT, kl=point(3e-3), floor=replace(floor, kl_mean=1.0)), "Q8").status == "FAIL"  # L only
 
 
 @pytest.mark.parametrize("size", [{"sequences": 15}, {"counted": 511, "total": 511}])
