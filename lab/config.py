@@ -176,7 +176,7 @@ class LabConf:
 
 
 def experiments_folder(folder: Path | None = None) -> Path:
-    """`folder`, else ./experiments, else the source tree's. Raises `BadConfig` where none exists."""
+    """`folder`, else ./experiments, else the installed ones. Raises `BadConfig` where none exists."""
     choices = [folder] if folder else [Path.cwd() / "experiments", CONF.parents[1] / "experiments"]
     for choice in choices:
         if choice.is_dir():

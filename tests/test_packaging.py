@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("engine", "oracles", "evals", "lab")
+PACKAGES = ("engine", "oracles", "evals", "lab", "experiments")
 SHIPPED = (".py", ".yaml", ".json", ".jsonl", ".txt", ".mako")
 
 pytestmark = pytest.mark.matrix
@@ -65,6 +65,10 @@ def test_installed_wheel_works_outside_the_tree(wheel: Path, tmp_path: Path) -> 
         check=True, capture_output=True, text=True, cwd=tmp_path, env=environment,
     ).stdout  # fmt: skip
     assert str(ROOT) not in where
+
+    declared = [str(venv / "bin" / "frontier"), "lab", "list", "--json"]
+    done = subprocess.run(declared, check=True, capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert "kv8" in done.stdout.splitlines()[-1]
 
     doctor = [str(venv / "bin" / "frontier"), "doctor", "--json", "--blas", "bundled"]
     done = subprocess.run(doctor, check=True, capture_output=True, text=True, cwd=tmp_path, env=environment)
