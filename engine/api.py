@@ -171,6 +171,8 @@ class Engine:
     def close(self) -> None:
         """Stop the thread and free the model; unfinished requests end with `EngineClosed`. Safe to call twice."""
         self._loop.close()
+        old, self._old_wired = self._old_wired, None
+        backend.restore_wired_limit(old)
 
     def __enter__(self) -> Engine:
         return self

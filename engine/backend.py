@@ -173,3 +173,11 @@ def raise_wired_limit() -> int | None:
     if not mx.metal.is_available():
         return None
     return int(mx.set_wired_limit(int(mx.device_info()["max_recommended_working_set_size"])))
+
+
+def restore_wired_limit(old: int | None) -> None:
+    """Undo `raise_wired_limit`; `old` is what it returned."""
+    if old is not None:
+        import mlx.core as mx
+
+        mx.set_wired_limit(old)

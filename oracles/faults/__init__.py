@@ -27,6 +27,8 @@ FAULTS = {
     "stream-drops-first-space": "oracles.faults.first_space:FAULT",
     "top-k-beyond-vocabulary": "oracles.faults.top_k:FAULT",
     "logit-bias-out-of-range": "oracles.faults.logit_bias:FAULT",
+    "cold-float16-is-uniform": "oracles.faults.cold_float16:FAULT",
+    "nested-rope-theta-ignored": "oracles.faults.rope_parameters:FAULT",
 }
 PROBE_TIMEOUT_S = 120.0
 
