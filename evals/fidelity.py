@@ -1,7 +1,7 @@
 """KL of KV schemes against a reference, on the path that is served, for any stack.
 
-Every arm runs in a process of its own. Sequences stream through all arms, and of each only the scored rows are kept
-until the next: memory does not grow with the number of sequences.
+Every arm runs in a process of its own. Sequences stream through all arms side by side, and of each only the scored rows
+are kept until the next: memory does not grow with the number of sequences.
 """
 
 from __future__ import annotations
@@ -144,16 +144,25 @@ class _Run:
         self.floor: list[PositionScores] = []
 
     def sequence(self, i: int, ids: Sequence[int], *, repeat: bool) -> None:
-        fed, goal = ids[: self.plan.length], targets(ids, self.plan)
-        base = self._rows(0, i, self.plan.probe(fed))
-        if repeat:
-            self.floor.append(score_positions(base, self._rows(0, i, self.plan.recut(fed)), goal))
-        for arm in range(1, len(self.arms)):
-            self.parts[arm - 1].append(score_positions(base, self._rows(arm, i, self.plan.probe(fed)), goal))
+        """Feed one sequence to all arms at the same time and score what comes back.
 
-    def _rows(self, arm: int, i: int, probe: Any) -> np.ndarray:
+        A decode step keeps less than one core busy, so that arms which run together cost little more than one.
+        """
+        fed, goal = ids[: self.plan.length], targets(ids, self.plan)
+        for arm in self.arms:
+            arm.ask(self.plan.probe(fed))
+        base = self._rows(0, i)
+        if repeat:
+            self.arms[0].ask(self.plan.recut(fed))
+        for arm_index in range(1, len(self.arms)):
+            self.parts[arm_index - 1].append(score_positions(base, self._rows(arm_index, i), goal))
+        if repeat:
+            self.floor.append(score_positions(base, self._rows(0, i), goal))
+
+    def _rows(self, arm: int, i: int) -> np.ndarray:
+        """The scored rows of the probe that `arm` was asked last."""
         self.progress("KL", self.done, self.work)
-        trace = self.arms[arm].probe(probe)
+        trace = self.arms[arm].answer()
         rows = scored_logits(trace, self.configs[arm], self.plan, i)
         self.traces[arm] = replace(trace, tensors={})
         self.done += 1

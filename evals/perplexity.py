@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from engine import errors
+from engine import errors, parse_kv
 from evals.bootstrap import Interval, interval_by_sequence
 from evals.kl import BadLogits, token_nll
 from evals.protocol import Arm, Plan, Progress, check_sequences, scored_logits, start_worker, targets
@@ -54,6 +54,7 @@ def run_perplexity(
         raise errors.InvalidValue("sequences", 0, "at least one")
     plan = Plan(protocol, len(sequences[0]) - 1, tail)
     check_sequences(sequences, plan)
+    parse_kv(config.kv)
     nlls: list[np.ndarray] = []
     with start(config) as arm:
         arm.wait_ready()

@@ -28,6 +28,7 @@ class FakeArm:
     def __init__(self, config: StackConfig, *, sticks: int = 0, shift: float = 0.0, wrong: str | None = None) -> None:
         self.config, self.sticks, self.shift, self.wrong = config, sticks, shift, wrong
         self.probes: list[Probe] = []
+        self.asked: Probe | None = None
         self.ready = self.closed = False
 
     def wait_ready(self) -> None:
@@ -42,6 +43,15 @@ class FakeArm:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.closed = True
+
+    def ask(self, probe: Probe) -> None:
+        assert self.asked is None, "one probe at a time"
+        self.asked = probe
+
+    def answer(self) -> Trace:
+        assert self.asked is not None
+        probe, self.asked = self.asked, None
+        return self.probe(probe)
 
     def probe(self, probe: Probe) -> Trace:
         assert self.ready
