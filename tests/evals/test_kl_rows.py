@@ -36,8 +36,8 @@ def test_the_size_of_a_block_changes_no_bit(rows: int, monkeypatch: pytest.Monke
     np.testing.assert_array_equal(again[1], whole[1])
 
 
-def test_a_wrong_formula_is_noticed_on_its_way_through_the_scores(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the two arms' probabilities no longer summing to one the sum turns negative, and nothing is reported."""
+def test_a_divergence_that_is_no_number_stops_the_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No check of the logits sees it: they are finite, and the softmax is what breaks."""
     monkeypatch.setattr(kl, "log_softmax", lambda logits: np.where(logits > 0, logits, np.nan).astype(np.float64))
     with pytest.raises(kl.NegativeKL, match="a divergence is >= 0"):
         score_positions(REFERENCE, CANDIDATE, TARGETS)
