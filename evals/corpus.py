@@ -1,7 +1,8 @@
 """The frozen text set: 64 sequences in four domains, written for this project and pinned by its sha256.
 
 Items are stored domain by domain in turn (prose, code, chat, tools, prose, ...), so that the first n of them are
-balanced for any n. Chat and tool texts carry ChatML markers, which a tokenizer that knows them reads as special tokens.
+balanced when 4 divides n. Chat and tool texts carry ChatML markers, which a tokenizer that knows them reads as special
+tokens.
 """
 
 from __future__ import annotations

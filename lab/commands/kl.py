@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 HELP = "KL(reference || candidate) of KV schemes over positions that attended the quantised cache"
 EXAMPLE = "frontier kl --model smollm2-135m-instruct-fp32 --reference native --candidate kv8,kv4"
 CLASSES = ("L", "Q8", "QT")
+DEFAULT_TAIL = 32
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", default="auto", help="auto (the checkpoint's own), float32, bfloat16 or float16")
     parser.add_argument("--sequences", type=int, default=16, metavar="N", help="texts of the frozen set, at most 64")
     parser.add_argument("--length", type=int, default=128, metavar="N", help="tokens of each that are fed")
-    parser.add_argument("--tail", type=int, default=32, metavar="N", help="tokens fed one at a time (protocol step)")
+    parser.add_argument("--tail", type=int, metavar="N", help="tokens fed one at a time, with step (default: 32)")
     parser.add_argument(
         "--protocol",
         default="step",
@@ -43,6 +44,8 @@ def run(args: argparse.Namespace) -> int:
     from oracles.contract import StackConfig
 
     out = Output(as_json=args.json)
+    if args.protocol == "forward" and args.tail is not None:
+        raise errors.InvalidValue("--tail", args.tail, "only with --protocol step: forward feeds one forward")
     names = [str(parse_kv(name)) for name in args.candidate.split(",")]
     if len(set(names)) != len(names):
         raise errors.InvalidValue("--candidate", args.candidate, "each scheme once")
@@ -58,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
             [arm(name) for name in names],
             ids,
             protocol=args.protocol,
-            tail=args.tail,
+            tail=DEFAULT_TAIL if args.tail is None else args.tail,
             labels=domains(args.sequences),
             corpus_sha256=SHA256,
             progress=progress,

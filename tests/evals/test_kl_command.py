@@ -42,7 +42,8 @@ def last_line(text: str) -> dict[str, Any]:
     return document
 
 
-SMALL = ["--sequences", "4", "--length", "16", "--tail", "4", "--blas", "bundled"]
+SIZE = ["--sequences", "4", "--length", "16", "--blas", "bundled"]
+SMALL = [*SIZE, "--tail", "4"]
 
 
 def test_table_and_document_say_the_same(fake: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,7 +63,7 @@ def test_table_and_document_say_the_same(fake: list[dict[str, Any]], capsys: pyt
 
 def test_flags_reach_the_arms(fake: list[dict[str, Any]]) -> None:
     flags = ["--stack", "mlx-lm", "--reference", "kv8", "--candidate", "kv4", "--dtype", "float32"]
-    assert main(["kl", "--model", "m", *flags, "--protocol", "forward", *SMALL]) == 0
+    assert main(["kl", "--model", "m", *flags, "--protocol", "forward", *SIZE]) == 0
     want = {"stack": "mlx-lm", "model": "/models/m", "dtype": "float32", "blas": "bundled"}
     assert fake[0]["reference"] == StackConfig(**want, kv="kv8")
     assert fake[0]["candidates"] == [StackConfig(**want, kv="kv4")]
@@ -109,3 +110,8 @@ def test_bad_flags_are_one_line_and_exit_code_two(
     found = capsys.readouterr()
     assert match in found.err
     assert "Traceback" not in found.err
+
+
+def test_a_tail_without_the_step_protocol_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["kl", "--protocol", "forward", "--tail", "8", "--blas", "bundled"]) == 2
+    assert "--tail=8" in capsys.readouterr().err
