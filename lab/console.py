@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 ProgressCallback = Callable[[str, int, int | None], None]
+TABLE_WIDTH = 120
 
 
 class Output:
@@ -41,6 +42,12 @@ class Output:
         """The result as one line of JSON on stdout: with --json, or `always` (the measuring commands)."""
         if self.as_json or always:
             print(json.dumps(document, sort_keys=False, allow_nan=False), flush=True)
+
+
+def wide_console(out: Output) -> Console:
+    """A console for tables: wide enough for a row also where there is no terminal to ask for its width."""
+    found = Console(file=out.text_stream, highlight=False)
+    return Console(file=out.text_stream, highlight=False, width=max(found.width, TABLE_WIDTH))
 
 
 @contextmanager

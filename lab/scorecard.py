@@ -187,7 +187,8 @@ def headline(card: Scorecard) -> str:
         return f"Too noisy a run to compare the engine’s speed with {stack}"
     if ratio_.low <= 1 <= ratio_.high:
         return f"No difference shown in decode speed between the engine and {stack}"
-    return f"The engine decodes {ratio_.value:.2f}× as fast as {stack}"
+    claim = f"he engine decodes {ratio_.value:.2f}× as fast as {stack}"
+    return f"Screened, not decided: t{claim}" if card.profile.name == "quick" else f"T{claim}"
 
 
 def findings(card: Scorecard) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from lab.console import Output, progress_callback
+from lab.console import Output, progress_callback, wide_console
 from lab.flags import DEFAULT_MODEL
 
 if TYPE_CHECKING:
@@ -91,7 +91,6 @@ def details(result: FidelityResult) -> str:
 
 def show(out: Output, results: list[FidelityResult], args: argparse.Namespace) -> int:
     """Print the table and the JSON document."""
-    from rich.console import Console
     from rich.table import Table
 
     from evals.gate import gate
@@ -113,8 +112,7 @@ def show(out: Output, results: list[FidelityResult], args: argparse.Namespace) -
             f"{report.ln_ppl_ratio.value:+.4f}",
             f"{report.counted}/{report.total}",
         )
-    found = Console(file=out.text_stream, highlight=False)
-    Console(file=out.text_stream, highlight=False, width=max(found.width, 120)).print(table)
+    wide_console(out).print(table)
     for result in results:
         out.line(details(result))
     first = results[0]

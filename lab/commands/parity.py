@@ -5,17 +5,13 @@ from __future__ import annotations
 import argparse
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from lab.console import Output, progress_callback
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from lab.console import Output, progress_callback, wide_console
 
 HELP = "run the engine and an oracle on the same probes now and compare every value"
 EXAMPLE = "frontier parity --model smollm2-135m-instruct --quick"
 SUITES = ("tiny", "model", "all")
-TABLE_WIDTH = 110
 DEFAULT_MODEL = "smollm2-135m-instruct"
 
 
@@ -85,14 +81,6 @@ def print_table(out: Output, rows: list[dict[str, Any]]) -> None:
     console.print(table)
     for why, number in notes.items():
         console.print(f"({number}) {why}", soft_wrap=True)
-
-
-def wide_console(out: Output) -> Console:
-    """A console that is wide enough for a row of a table also when it is no terminal."""
-    from rich.console import Console
-
-    found = Console(file=out.text_stream, highlight=False)
-    return Console(file=out.text_stream, highlight=False, width=max(found.width, TABLE_WIDTH))
 
 
 def describe(row: dict[str, Any]) -> str:

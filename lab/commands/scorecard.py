@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lab.console import Output, progress_callback
+from lab.console import Output, progress_callback, wide_console
 
 if TYPE_CHECKING:
     from lab.scorecard import Scorecard
@@ -125,7 +125,6 @@ def command_line(args: argparse.Namespace) -> str:
 def print_rows(out: Output, card: Scorecard) -> None:
     """The recipes as a short table for the terminal."""
     from rich.box import SIMPLE
-    from rich.console import Console
     from rich.table import Table
 
     from lab.metrics import show
@@ -146,7 +145,7 @@ def print_rows(out: Output, card: Scorecard) -> None:
             *(show(name, row.metrics[name].value) for name in ("perplexity", "kl_nats")),
             show("p_frontier", row.p_frontier),
         )
-    Console(file=out.text_stream, highlight=False).print(table)
+    wide_console(out).print(table)
     for row in card.rows:
         if row.why_not is not None:
             out.line(f"not run: {row.name}: {row.why_not}")
