@@ -16,19 +16,13 @@ import numpy as np
 
 from engine import errors
 from evals.kl import kl_divergence, token_nll
+from evals.protocol import scored_logits
 from lab.estimate import Estimate, sequence_mean, sequence_perplexity
 from lab.recipes import REFERENCE_STACK, Pool, Profile, Progress, RecipeSpec
-from oracles.contract import OracleRefused, Probe, SchemeNotLive, Trace
-from oracles.live import planned_schemes
+from oracles.contract import OracleRefused
 
 # Sequences whose reference logits are held at once when processes cannot all stay loaded.
 BLOCK = 16
-
-
-class LogitsFault(errors.FrontierError):
-    """Logits that cannot be scored: another shape than the reference's, or not finite."""
-
-    exit_code = 3
 
 
 @dataclass(frozen=True)
@@ -55,32 +49,6 @@ class Quality:
         return sequence_perplexity(self.nll_units)
 
 
-def scored_rows(profile: Profile) -> range:
-    """Positions of a sequence that count: all after the head, or else the tail that runs token by token."""
-    first = profile.kl_head if profile.kl_head else profile.kl_length - profile.kl_tail
-    return range(first, profile.kl_length)
-
-
-def assert_live(trace: Trace, kv: str, rows: range, recipe: str) -> None:
-    """Every scored position attended the asked scheme, else `SchemeNotLive`: the run is invalid."""
-    planned = set(planned_schemes(kv, len(trace.doc["caches"])))
-    want = planned.pop() if len(planned) == 1 else "mixed"
-    for j in rows:
-        if trace.doc["kv_live"][j] != want:
-            raise SchemeNotLive(
-                f"{recipe}: position {j} attended {trace.doc['kv_live'][j]!r} instead of {want!r}; lever not applied"
-            )
-
-
-def _logits(trace: Trace, recipe: str, length: int) -> np.ndarray:
-    logits = np.asarray(trace.tensors["logits"], dtype=np.float32)
-    if logits.ndim != 2 or len(logits) != length:
-        raise LogitsFault(f"{recipe}: logits of shape {logits.shape} instead of [{length}, V]")
-    if not np.isfinite(logits).all():
-        raise LogitsFault(f"{recipe}: logits are not finite")
-    return logits
-
-
 @dataclass(frozen=True)
 class _Score:
     """One sequence of one recipe: mean KL and nll in nats, positions with the reference's top-1, and its bits."""
@@ -100,7 +68,7 @@ def run_quality(
 ) -> dict[str, Quality]:
     """Score every live recipe. `sequences[s]`: kl_length + 1 ids, the last one only as a target.
 
-    Errors: `SchemeNotLive`, `LogitsFault`, and `evals.kl.NegativeKL` for a KL below zero.
+    Raises what `evals.protocol.scored_logits` raises (`LeverNotApplied`, `BadLogits`), and `evals.kl.NegativeKL`.
     """
     live = [spec for spec in specs if spec.name in pool.live]
     reference = RecipeSpec(REFERENCE_STACK, "native")
@@ -111,18 +79,16 @@ def run_quality(
     scores: dict[str, list[_Score]] = {spec.name: [] for spec in ordered}
     known: dict[tuple[int, str], _Score] = {}
     twins: dict[str, str] = {}
-    rows = scored_rows(profile)
+    plan = profile.kl_plan
+    rows = plan.rows
     total = sum(len(sequences) if spec.stack == REFERENCE_STACK else check for spec in ordered)
     done = 0
 
     def logits_of(spec: RecipeSpec, s: int) -> np.ndarray | None:
         """The scored rows [N, V] of one sequence, or None once the recipe is refused."""
         ids = tuple(sequences[s][: profile.kl_length])
-        trace = pool.ask(spec.name, Probe(token_ids=ids, head=profile.kl_head, tail=profile.kl_tail))
-        if trace is None:
-            return None
-        assert_live(trace, spec.kv, rows, spec.name)
-        return _logits(trace, spec.name, profile.kl_length)[rows.start : rows.stop]
+        trace = pool.ask(spec.name, plan.probe(ids))
+        return None if trace is None else scored_logits(trace, pool.configs[spec.name], plan, s)
 
     def score(s: int, base: np.ndarray, kept: np.ndarray) -> _Score:
         """Equal bits score equally, so each distinct set of logits is scored once."""

@@ -16,6 +16,7 @@ import numpy as np
 import psutil
 
 from engine import errors
+from evals.protocol import Plan
 from oracles.contract import STACKS, OracleRefused, Probe, SchemeNotLive, StackConfig, TimeProbe, Trace
 
 SCHEMES = ("native", "kv8", "kv4")
@@ -42,7 +43,7 @@ RequireScheme = Callable[[Trace, str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """How much is measured. `relaunch`: a fresh process for each round. `kl_head`/`kl_tail`: see `Probe`."""
+    """How much is measured. `relaunch`: a fresh process for each round. KL uses the "forward" protocol."""
 
     name: str
     rounds: int
@@ -51,8 +52,6 @@ class Profile:
     relaunch: bool
     kl_sequences: int
     kl_length: int
-    kl_head: int
-    kl_tail: int
     kl_check: int
     recipes_budget_s: float
     kl_budget_s: float
@@ -62,9 +61,10 @@ class Profile:
         """Tokens in the cache when memory is read."""
         return self.prompt_tokens + self.decode_tokens
 
-    def scored(self) -> int:
-        """Positions a sequence contributes to KL: those whose forward attends the converted cache."""
-        return self.kl_length - self.kl_head if self.kl_head else self.kl_tail
+    @property
+    def kl_plan(self) -> Plan:
+        """How a KL sequence is fed, and which of its positions are scored."""
+        return Plan("forward", self.kl_length)
 
 
 PROFILES = {
@@ -76,8 +76,6 @@ PROFILES = {
         relaunch=False,
         kl_sequences=16,
         kl_length=128,
-        kl_head=1,
-        kl_tail=1,
         kl_check=1,
         recipes_budget_s=150,
         kl_budget_s=150,
@@ -90,8 +88,6 @@ PROFILES = {
         relaunch=True,
         kl_sequences=64,
         kl_length=256,
-        kl_head=1,
-        kl_tail=1,
         kl_check=4,
         recipes_budget_s=7200,
         kl_budget_s=7200,
@@ -166,7 +162,7 @@ class Pilot:
         return profile.prompt_tokens / self.prefill_tok_s + profile.decode_tokens / self.decode_tok_s
 
     def kl_sequence_s(self, profile: Profile) -> float:
-        forward_s = (profile.kl_length - profile.kl_tail) / self.prefill_tok_s + profile.kl_tail / self.decode_tok_s
+        forward_s = (profile.kl_length - 1) / self.prefill_tok_s + 1 / self.decode_tok_s
         return forward_s + KL_OVERHEAD_S
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import mlx.core as mx
 import numpy as np
 
 from lab.ceilings import Artifact, Ceilings
@@ -54,7 +55,7 @@ class FakeWorker:
         noise = np.random.default_rng([salt, *probe.token_ids]).normal(size=base.shape)
         logits = base + (0 if bits is None and not salt else {None: 1e-4, 8: 0.01, 4: 0.2}[bits]) * noise
         doc["kv_live"] = ["native"] + [scheme] * (len(probe.token_ids) - 1)
-        return Trace(tensors={"logits": logits.astype(np.float32)}, doc=doc)
+        return Trace(tensors={"logits": mx.array(logits.astype(np.float32))}, doc=doc)
 
     def close(self) -> None:
         self.log.append(("close", self.name))

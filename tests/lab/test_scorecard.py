@@ -118,8 +118,8 @@ def test_kl_against_a_plain_computation_in_the_stated_direction() -> None:
     probe = Probe(token_ids=tuple(SEQUENCES[0][:12]), head=1, tail=1)
     logs = []
     for kv in ("native", "kv4"):
-        logits = FakeWorker(StackConfig(stack="mlx-lm", model="m", kv=kv), []).probe(probe).tensors["logits"][1:]
-        wide = logits.astype(float)
+        logits = FakeWorker(StackConfig(stack="mlx-lm", model="m", kv=kv), []).probe(probe).tensors["logits"]
+        wide = np.array(logits)[1:].astype(float)
         logs.append(wide - np.log(np.exp(wide).sum(axis=1, keepdims=True)))
     want = (np.exp(logs[0]) * (logs[0] - logs[1])).sum(axis=1).mean()
     assert math.isclose(quality["mlx-lm kv4"].kl_units[0], want, rel_tol=1e-9)
@@ -129,7 +129,7 @@ def test_perplexity_against_a_plain_computation() -> None:
     _, quality, _ = measured()
     ids = SEQUENCES[0]
     worker = FakeWorker(StackConfig(stack="mlx-lm", model="m"), [])
-    logits = worker.probe(Probe(token_ids=tuple(ids[:12]), head=1, tail=1)).tensors["logits"].astype(float)
+    logits = np.array(worker.probe(Probe(token_ids=tuple(ids[:12]), head=1)).tensors["logits"]).astype(float)
     nll = [math.log(sum(math.exp(v) for v in logits[j])) - logits[j][ids[j + 1]] for j in range(1, 12)]
     assert math.isclose(quality["mlx-lm native"].nll_units[0], sum(nll) / 11, rel_tol=1e-12)
 
