@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab.console import Output, progress_callback
+from lab.console import Output, progress_callback, wide_console
 
 if TYPE_CHECKING:
     from lab.config import LabConf
@@ -75,15 +75,14 @@ def run_one(args: argparse.Namespace, out: Output) -> int:
 
 def print_result(out: Output, result: RunResult) -> None:
     """The comparisons as a table, then row, verdict and every reason."""
-    from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=f"{result.experiment}, {result.profile} profile, {result.machine_key}")
+    table = Table(title=f"{result.experiment}, {result.profile} profile, {result.machine_key}", box=None)
     for column in ("use", "metric", "state", "numbers"):
         table.add_column(column)
     for c in result.comparisons:
         table.add_row(c.use, c.metric, c.state, c.why)
-    Console(file=out.text_stream, highlight=False).print(table)
+    wide_console(out).print(table)
     for note in result.notes:
         out.line(f"note: {note}")
     out.line(f"row {result.row}: {result.verdict}")
@@ -121,7 +120,6 @@ def _status(conf: LabConf, store: Store | None, today: date) -> dict[str, Any]:
 
 def list_all(args: argparse.Namespace, out: Output) -> int:
     """Expiries of today are warnings here, never failures."""
-    from rich.console import Console
     from rich.table import Table
 
     from lab.config import compose, names
@@ -130,14 +128,14 @@ def list_all(args: argparse.Namespace, out: Output) -> int:
     rows = [_status(compose(name), store, today) for name in names()]
     if store:
         store.close()
-    table = Table()
+    table = Table(box=None)
     for column in ("experiment", "state", "class", "primary", "days to expiry", "sessions", "last verdict"):
         table.add_column(column)
     for r in rows:
         days = str(r["days_to_expiry"]) if r["days_to_expiry"] >= 0 else f"expired {-r['days_to_expiry']} days ago"
         verdict = f"row {r['last_row']}: {r['last_verdict']}" if r["last_verdict"] else "none"
         table.add_row(r["name"], r["state"], r["class"], r["primary"], days, str(r["sessions"]), verdict)
-    Console(file=out.text_stream, highlight=False).print(table)
+    wide_console(out).print(table)
     out.document({"experiments": rows})
     return 0
 
