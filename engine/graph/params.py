@@ -166,6 +166,8 @@ def _packing_entry(entry: Mapping[str, Any], path: str) -> Packing:
 
 def _quantization(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
     quantization = config.get("quantization")
+    if quantization is not None and not isinstance(quantization, Mapping):
+        raise UnsupportedConfig(f"quantization={quantization!r}; known: an object with group_size, bits and mode")
     if quantization is None and "quantization_config" in config:
         method = config["quantization_config"].get("quant_method", "unnamed")
         raise UnsupportedConfig(f"quantization_config with quant_method={method!r}; known: mlx's own 'quantization'")

@@ -23,7 +23,7 @@ FAMILIES: dict[str, str] = {
 def build_spec(config: Mapping[str, Any]) -> ArchSpec:
     """The spec of a config.json; an unknown model_type is `UnknownField` and lists the known ones."""
     model_type = config.get("model_type")
-    if model_type not in FAMILIES:
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise UnknownField("config.json model_type", str(model_type), FAMILIES)
     module, symbol = FAMILIES[model_type].split(":")
     spec: ArchSpec = getattr(importlib.import_module(module), symbol)(config)

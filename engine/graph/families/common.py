@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,12 +34,23 @@ def positive(config: Config, key: str, default: object = _MISSING) -> int:
     return value
 
 
+def number(config: Config, key: str, default: object = _MISSING) -> float:
+    """A finite number above 0."""
+    value = read(config, key, default)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        raise InvalidValue(f"config.json {key}", value, "a finite number > 0")
+    return value
+
+
 def rope(config: Config, dims: int, theta: object = 10000.0, traditional: bool = False) -> RopeSpec:
     """Rope from rope_theta and rope_scaling, or from transformers 5's nested rope_parameters."""
-    nested = config.get("rope_parameters") or {}
+    given = config.get("rope_parameters") or {}
+    nested = given if isinstance(given, Mapping) else {}
     base = read(config, "rope_theta", nested.get("rope_theta", theta))
-    if base is None:
-        raise InvalidValue("config.json rope_theta", None, "a number, here or in rope_parameters")
+    base = number({"rope_theta": base}, "rope_theta")
+    for key in ("rope_scaling", "rope_parameters"):
+        if not isinstance(config.get(key) or {}, Mapping):
+            raise InvalidValue(f"config.json {key}", config[key], "an object or null")
     return RopeSpec(
         dims=dims,
         base=base,
@@ -83,7 +95,7 @@ def arch(
         "vocab": positive(config, "vocab_size"),
         "dim": positive(config, "hidden_size"),
         "layers": (layer,) * positive(config, "num_hidden_layers"),
-        "norm_eps": read(config, "rms_norm_eps"),
+        "norm_eps": number(config, "rms_norm_eps"),
         "tied": bool(read(config, "tie_word_embeddings", True)) if tied is None else tied,
         "dropped": ROTARY_BUFFERS,
     }

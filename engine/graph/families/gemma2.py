@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.graph.families.common import Config, arch, attention, positive, read, rope
+from engine.graph.families.common import Config, arch, attention, number, positive, rope
 from engine.graph.spec import ArchSpec, MlpSpec, Norms
 
 
@@ -11,8 +11,8 @@ def spec(config: Config) -> ArchSpec:
     attn = attention(
         config,
         rope=rope(config, head_dim),
-        scale=1.0 / (read(config, "query_pre_attn_scalar", 144.0) ** 0.5),
-        softcap=read(config, "attn_logit_softcapping", 50.0),
+        scale=1.0 / (number(config, "query_pre_attn_scalar", 144.0) ** 0.5),
+        softcap=number(config, "attn_logit_softcapping", 50.0),
     )
     return arch(
         config,
@@ -27,6 +27,6 @@ def spec(config: Config) -> ArchSpec:
         tied=True,
         norm_offset=1.0,
         embed_scale=positive(config, "hidden_size") ** 0.5,
-        final_softcap=read(config, "final_logit_softcapping", 30.0),
+        final_softcap=number(config, "final_logit_softcapping", 30.0),
         dropped=(),
     )

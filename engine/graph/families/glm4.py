@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from engine.graph.families.common import Config, arch, attention, positive, read, rope
+from engine.graph.families.common import Config, arch, attention, number, positive, read, rope
 from engine.graph.spec import ArchSpec, MlpSpec, Norms
 
 
 def spec(config: Config) -> ArchSpec:
     head_dim = positive(config, "head_dim")
-    rotated = int(head_dim * read(config, "partial_rotary_factor"))
+    rotated = int(head_dim * number(config, "partial_rotary_factor"))
     attn = attention(
         config,
         rope=rope(config, rotated, read(config, "rope_theta"), traditional=True),
