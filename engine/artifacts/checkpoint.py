@@ -52,7 +52,10 @@ def read_weights(folder: Path) -> dict[str, mx.array]:
     weights: dict[str, mx.array] = {}
     for path in weight_files(folder):
         _check_safetensors(path)
-        weights.update(_as_arrays(mx.load(str(path))))
+        try:
+            weights.update(_as_arrays(mx.load(str(path))))
+        except (RuntimeError, ValueError) as error:
+            raise CorruptFile(path, " ".join(str(error).split())) from error
     return weights
 
 
@@ -74,7 +77,10 @@ def _check_safetensors(path: Path) -> None:
             raise CorruptFile(path, f"damaged header: {error}") from error
     if not isinstance(header, Mapping):
         raise CorruptFile(path, "damaged header: not an object")
-    ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+    try:
+        ends = [int(entry["data_offsets"][1]) for name, entry in header.items() if name != "__metadata__"]
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise CorruptFile(path, f"damaged header: an entry without byte offsets ({error!r})") from error
     if ends and 8 + length + max(ends) != size:
         raise CorruptFile(path, f"{size} bytes, but its header describes {8 + length + max(ends)}")
 
