@@ -63,6 +63,8 @@ class SamplingParams:
         inf = math.inf
         _number("max_tokens", self.max_tokens, 1, inf, "an integer >= 1", integer=True)
         _number("temperature", self.temperature, 0, 1e6, "a finite number >= 0")
+        if 0 < self.temperature < 1e-30:
+            raise InvalidValue("temperature", self.temperature, "0, or >= 1e-30 (its inverse must fit float32)")
         if self.seed is not None:
             _number("seed", self.seed, 0, 2**64 - 1, "None or an integer in [0, 2**64)", integer=True)
         _number("top_p", self.top_p, 0, 1, "a number in [0, 1]; 0 and 1 switch it off")

@@ -7,6 +7,7 @@ The classes are not frozen, since OmegaConf cannot merge into a frozen one; noth
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from datetime import date, timedelta
@@ -292,7 +293,7 @@ def check(conf: LabConf, name: str) -> None:
         _among(f"experiment.{role}.stack", arm.stack, STACKS)
         parse_kv(arm.kv)
     check_lever(e)
-    if e.delta is not None and e.delta <= 0:
+    if e.delta is not None and not 0 < e.delta < math.inf:
         raise errors.InvalidValue("experiment.delta", e.delta, "a number above 0, or null for the machine's")
     if not e.targets:
         raise errors.InvalidValue("experiment.targets", e.targets, "at least one beginning of a machine key")

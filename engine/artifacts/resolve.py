@@ -29,7 +29,7 @@ def resolve_model(name: str, *, progress: Progress | None = None) -> Path:
             raise ModelNotFound(f"{name}: the folder has no config.json")
         return path
     if path.suffix == ".gguf" and path.is_file():
-        raise ModelNotFound(f"{name} is a GGUF file; make a model folder of it: frontier convert {name} <folder>")
+        raise ModelNotFound(f"{name} is a GGUF file; make a model folder of it: frontier convert {name} --out FOLDER")
     if name in BUILTIN:
         return fetch_builtin(name, progress=progress)
     if HUB_ID.fullmatch(name) and not path.exists():

@@ -55,7 +55,7 @@ class Handle:
 
     def events(self) -> Iterator[Event]:
         """The events until the one with a finish reason. Raises what ended the request, if something did."""
-        while True:
+        while not (self._done.is_set() and self._events.empty()):
             if self._drive is not None:
                 while self._events.empty() and not self._done.is_set():
                     self._drive()

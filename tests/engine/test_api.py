@@ -130,6 +130,9 @@ def test_stop_strings_cut_the_text_across_tokens(text_engine: Engine) -> None:
     assert "".join(event.text for event in events) == g.text
     assert tuple(t for event in events for t in event.tokens) == g.tokens
     assert events[-1].finish_reason == "stop"
+    handle = text_engine.submit(Request(prompt="Hello", sampling=params))
+    assert len(list(handle.events())) == len(events)
+    assert list(handle.events()) == []
 
 
 def test_chat_uses_the_template(text_engine: Engine) -> None:

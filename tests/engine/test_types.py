@@ -19,6 +19,7 @@ from engine import EngineConfig, Request, SamplingParams, errors
         ("temperature", float("nan")),
         ("temperature", float("inf")),
         ("temperature", "1"),
+        ("temperature", 1e-40),
         ("seed", -1),
         ("seed", 2**64),
         ("top_p", 1.5),
