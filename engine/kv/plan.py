@@ -48,13 +48,17 @@ def parse_kv(text: str) -> KVRequest:
     if head == "mixed" and len(options) >= 1 and options[0]:
         return KVRequest("mixed", path=text.split(":", 1)[1])
     digits = head.removeprefix("kv")
-    if not head.startswith("kv") or not digits.isdigit() or int(digits) not in BITS:
+    if not head.startswith("kv") or not (digits.isascii() and digits.isdigit()) or int(digits) not in BITS:
         raise InvalidValue("kv", text, ALLOWED)
     group_size, start, seen = 64, 0, set()
     for option in options:
         name = "start" if option.startswith("start=") else "g"
         value = option.removeprefix("start=") if name == "start" else option.removeprefix("g")
-        if name in seen or not value.isdigit() or (name == "g" and (option[0] != "g" or int(value) not in GROUP_SIZES)):
+        if (
+            name in seen
+            or not (value.isascii() and value.isdigit())
+            or (name == "g" and (option[0] != "g" or int(value) not in GROUP_SIZES))
+        ):
             raise InvalidValue("kv", text, ALLOWED)
         seen.add(name)
         if name == "start":

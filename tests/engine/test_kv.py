@@ -32,7 +32,22 @@ def test_notation_round_trips(text: str, canonical: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "kv", "kv7", "kv16", "8", "kv8:g48", "kv8:x32", "kv8:g32:g64", "kv8:start=-1", "kv8:", "mixed:", "int4"],
+    [
+        "",
+        "kv",
+        "kv7",
+        "kv16",
+        "8",
+        "kv8:g48",
+        "kv8:x32",
+        "kv²",
+        "kv8:start=²",
+        "kv8:g32:g64",
+        "kv8:start=-1",
+        "kv8:",
+        "mixed:",
+        "int4",
+    ],
 )
 def test_bad_notation_names_what_is_allowed(text: str) -> None:
     with pytest.raises(errors.InvalidValue, match="kv8, kv4"):
