@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from typing import Any
 
+from engine import errors
 from lab.console import Output, progress_callback, wide_console
 
 HELP = "run the engine and an oracle on the same probes now and compare every value"
@@ -28,7 +29,11 @@ def run(args: argparse.Namespace) -> int:
     """Exit code 0 when no cell differs or failed, else 1."""
     out = Output(as_json=args.json)
     if args.faults:
+        if args.model or args.suite or args.quick or args.bisect:
+            raise errors.InvalidValue("--faults", "given with other flags", "alone: its probes are fixed")
         return show_faults(out)
+    if args.model and args.suite == "tiny":
+        raise errors.InvalidValue("--suite", "tiny", "model or all together with --model")
     from oracles.matrix import model_cells, tiny_cells
     from oracles.parity import BAD, run_cells
 

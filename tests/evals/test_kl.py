@@ -33,14 +33,18 @@ def slow_kl(p_row: np.ndarray, q_row: np.ndarray) -> float:
 def test_kl_is_the_sum_that_a_slow_formula_and_scipy_give() -> None:
     found = kl_divergence(LOGITS, OTHER)
     slow = [slow_kl(p, q) for p, q in zip(LOGITS, OTHER, strict=True)]
+    # another order of float64 sums: only rounding may differ
     np.testing.assert_allclose(found, slow, rtol=1e-11)
     p, q = special.softmax(LOGITS.astype(float), axis=1), special.softmax(OTHER.astype(float), axis=1)
+    # another order of float64 sums: only rounding may differ
     np.testing.assert_allclose(found, stats.entropy(p, q, axis=1), rtol=1e-10)
 
 
 def test_kl_has_a_direction() -> None:
     forward, backward = kl_divergence(LOGITS, OTHER), kl_divergence(OTHER, LOGITS)
+    # the two directions must differ by far more than rounding
     assert not np.allclose(forward, backward, rtol=1e-3)
+    # another order of float64 sums: only rounding may differ
     np.testing.assert_allclose(backward[0], slow_kl(OTHER[0], LOGITS[0]), rtol=1e-11)
 
 
@@ -65,6 +69,7 @@ def test_kl_is_never_negative_where_the_plain_fp32_formula_often_is() -> None:
     p = special.softmax(reference.astype(float), axis=1)
     d = candidate.astype(float) - reference
     variance = (p * d**2).sum(axis=1) - (p * d).sum(axis=1) ** 2
+    # the right side is the second-order term of KL, so they agree to the size of the third
     np.testing.assert_allclose(found, variance / 2, rtol=1e-4)
 
 
@@ -86,6 +91,7 @@ def test_a_negative_divergence_is_a_bug_and_raises() -> None:
 
 def test_nll_is_minus_the_log_softmax_at_the_target() -> None:
     expected = [-math.log(slow_probabilities(row)[t]) for row, t in zip(LOGITS, TARGETS, strict=True)]
+    # another order of float64 sums: only rounding may differ
     np.testing.assert_allclose(token_nll(LOGITS, TARGETS), expected, rtol=1e-12)
 
 
