@@ -12,6 +12,7 @@ HELP = "decode or prefill speed against mlx-lm, interleaved, with interval and p
 EXAMPLE = "frontier bench decode --against mlx-lm --rounds 4"
 DEFAULT_MODEL = "smollm2-135m-instruct-fp32"
 SEED = 7
+DECODE_TOKENS = 33
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,12 +23,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kv", default="native", help="KV scheme of both sides: native, kv8, kv4:g32, ...")
     parser.add_argument("--rounds", type=int, default=4, metavar="N", help="quads of four samples (default: 4)")
     parser.add_argument("--prompt-tokens", type=int, default=128, metavar="N")
-    parser.add_argument("--max-tokens", type=int, default=33, metavar="N", help="decode tokens a sample (decode only)")
+    parser.add_argument("--max-tokens", type=int, metavar="N", help="tokens a decode sample (default: 33)")
 
 
 def run(args: argparse.Namespace) -> int:
     """Exit code 0 whatever the ratio is."""
-    from engine import load_tokenizer, parse_kv, resolve_model
+    from engine import errors, load_tokenizer, parse_kv, resolve_model
     from evals.corpus import sequences
     from lab import ceilings
     from lab.bench import PREFILL_DECODE_TOKENS, TASKS, run_quads, summarise, words
@@ -36,6 +37,10 @@ def run(args: argparse.Namespace) -> int:
     from oracles.contract import StackConfig, TimeProbe
     from oracles.live import require_scheme
 
+    if args.max_tokens is None:
+        args.max_tokens = DECODE_TOKENS
+    elif args.task == "prefill":
+        raise errors.InvalidValue("--max-tokens", args.max_tokens, "only with decode")
     check_sizes(args)
     out = Output(as_json=args.json)
     kv = str(parse_kv(args.kv))
