@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import mlx.core as mx
 
@@ -22,6 +22,7 @@ from engine.errors import EmptyPrompt, InvalidValue, NotBuilt, TemplateMissing, 
 from engine.graph.model import Model, load_model
 from engine.kv.plan import KVPlan, parse_kv
 from engine.method.decode import DecodeRow, teacher_force
+from engine.method.forward import GraphRun
 from engine.method.text import TextStream
 from engine.sample.processors import Processors, build_processors
 from engine.sample.samplers import Sampler, build_sampler
@@ -41,6 +42,7 @@ from engine.types import (
 )
 
 Progress = Callable[[str, int, int | None], None]
+T = TypeVar("T")
 
 
 def load(model: str | Any, *, progress: Progress | None = None, **config: Any) -> Engine:
@@ -138,6 +140,11 @@ class Engine:
             positions = tuple(range(len(ids) - tail, len(ids)))
             logits = self._loop.call(lambda run=run: _evaluated(run.logits[-tail:]))  # type: ignore[misc]
             yield ScoreBlock(index, positions, logits, run.kv_live[-tail:])
+
+    def run_graph(self, work: Callable[[Callable[[], GraphRun]], T]) -> T:
+        """Run `work(fresh)` on the engine's thread and return what it returns. `fresh()` is the bare graph over an
+        empty cache: call it with token ids [1, L] for their logits. For measuring, without sampling and scheduling."""
+        return self._loop.call(lambda: work(lambda: GraphRun.begin(self._model.decoder, self._kv)))
 
     # -- generation ----------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import oracles
 from engine import errors
-from oracles.contract import GenerateProbe, OracleCrashed, OracleRefused, Probe, StackConfig, TimeProbe, Trace
+from oracles.contract import AnyProbe, OracleCrashed, OracleRefused, StackConfig, Trace
 from oracles.live import require_scheme
 from oracles.worker import probe_request
 
@@ -86,12 +86,12 @@ class Worker:
             raise
         self._ready = True
 
-    def probe(self, probe: Probe | GenerateProbe | TimeProbe) -> Trace:
+    def probe(self, probe: AnyProbe) -> Trace:
         """Run one probe and return its arrays and document."""
         self.ask(probe)
         return self.answer()
 
-    def ask(self, probe: Probe | GenerateProbe | TimeProbe) -> None:
+    def ask(self, probe: AnyProbe) -> None:
         """Send a probe without waiting, so that two workers can run at the same time; `answer` collects it."""
         self.wait_ready()
         if self._process.stdin is None or self._process.stdin.closed:

@@ -89,6 +89,29 @@ class TimeProbe:
     max_tokens: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class ForwardProbe:
+    """One timed sample of the bare graph, without sampling or scheduling.
+
+    Over a fresh cache `token_ids` go in one forward, then `steps` seeded tokens one at a time; the logits of each
+    forward are evaluated before the next one is built. The whole is done `repeats` times; seconds are means over them.
+    """
+
+    token_ids: tuple[int, ...]
+    steps: int
+    repeats: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.token_ids:
+            raise errors.EmptyPrompt
+        for name, value in (("steps", self.steps), ("repeats", self.repeats)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise errors.InvalidValue(name, value, "an integer >= 1")
+
+
+AnyProbe = Probe | GenerateProbe | TimeProbe | ForwardProbe
+
+
 @dataclass(frozen=True)
 class Trace:
     """What a worker answered. `tensors` are MLX arrays; `doc` is JSON.
@@ -96,8 +119,8 @@ class Trace:
     doc always has: stack, versions, machine (key), kv_status, caches (one `CacheLayer` dict per layer, read live
     after the run), prompt_tokens. A teacher-forced probe adds kv_live (per position, the scheme that its forward
     attended, read from the live caches just before it ran: "native", "affine8:g64", or "mixed" if layers differ).
-    Generation adds tokens and finish_reason; timing adds prefill_s, decode_s, ttft_s, decode_tokens, peak_bytes,
-    rss_bytes, kv_bytes.
+    Generation adds tokens and finish_reason; the timed probes add prefill_s, decode_s, ttft_s, decode_tokens,
+    peak_bytes, rss_bytes, kv_bytes.
     """
 
     tensors: Mapping[str, Any]

@@ -9,8 +9,8 @@ from typing import Any
 
 from engine import CacheLayer, Request, SamplingParams, errors, machine
 from engine import load as load_engine
-from oracles.contract import GenerateProbe, Probe, StackConfig, TimeProbe, Trace
-from oracles.timing import timed_decode
+from oracles.contract import ForwardProbe, GenerateProbe, Probe, StackConfig, TimeProbe, Trace
+from oracles.timing import timed_decode, timed_forwards
 
 
 def load(config: StackConfig) -> EngineStack:
@@ -60,6 +60,21 @@ class EngineStack:
         done = handles[0].result()
         doc = self._doc(done.kv_status, done.caches, len(probe.token_ids))
         return Trace({}, doc | times | {"kv_bytes": sum(layer.kv_bytes for layer in done.caches)})
+
+    def forward(self, probe: ForwardProbe) -> Trace:
+        last: list[Any] = []
+
+        def work(fresh: Any) -> dict[str, Any]:
+            def one() -> Any:
+                last[:] = [fresh()]
+                return last[0]
+
+            return timed_forwards(one, probe.token_ids, probe.steps, probe.repeats)
+
+        times = self.engine.run_graph(work)
+        caches = last[0].describe()
+        doc = self._doc(last[0].kv_status(), caches, len(probe.token_ids))
+        return Trace({}, doc | times | {"kv_bytes": sum(layer.kv_bytes for layer in caches)})
 
     def _doc(self, kv_status: str, caches: Sequence[CacheLayer], prompt_tokens: int) -> dict[str, Any]:
         return {

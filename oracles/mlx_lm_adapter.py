@@ -17,9 +17,9 @@ from mlx_lm.sample_utils import make_logits_processors, make_sampler
 from mlx_lm.utils import load_config, load_model
 
 from engine import SamplingParams, errors, machine, parse_kv
-from oracles.contract import GenerateProbe, Probe, StackConfig, TimeProbe, Trace
+from oracles.contract import ForwardProbe, GenerateProbe, Probe, StackConfig, TimeProbe, Trace
 from oracles.live import kv_status, live_scheme, scheme_name
-from oracles.timing import timed_decode
+from oracles.timing import timed_decode, timed_forwards
 
 # The package attribute `generate` is the function of that name; this is the module.
 GENERATE = importlib.import_module("mlx_lm.generate")
@@ -108,6 +108,24 @@ class MlxLmStack:
         params = SamplingParams(max_tokens=probe.max_tokens, ignore_eos=True)
         times = timed_decode((1 for _ in self._steps(probe.token_ids, caches, params)), probe.max_tokens)
         doc = self._doc(caches, len(probe.token_ids))
+        return Trace({}, doc | times | {"kv_bytes": sum(int(cache["kv_bytes"]) for cache in doc["caches"])})
+
+    def forward(self, probe: ForwardProbe) -> Trace:
+        last: list[Any] = []
+
+        def fresh() -> Callable[[mx.array], mx.array]:
+            caches = make_prompt_cache(self.model)
+            last[:] = [caches]
+
+            def forward(ids: mx.array) -> mx.array:
+                logits: mx.array = self.model(ids, cache=caches)
+                GENERATE.maybe_quantize_kv_cache(caches, **self.kv_arguments)
+                return logits
+
+            return forward
+
+        times = timed_forwards(fresh, probe.token_ids, probe.steps, probe.repeats)
+        doc = self._doc(last[0], len(probe.token_ids))
         return Trace({}, doc | times | {"kv_bytes": sum(int(cache["kv_bytes"]) for cache in doc["caches"])})
 
     def _steps(self, ids: tuple[int, ...], caches: list[Any], p: SamplingParams) -> Iterator[tuple[int, mx.array]]:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from engine import memory
+
+STEP_SEED = 5
 
 
 def timed_decode(counts: Iterator[int], max_tokens: int) -> dict[str, Any]:
@@ -39,6 +43,44 @@ def timed_decode(counts: Iterator[int], max_tokens: int) -> dict[str, Any]:
         "ttft_s": first - start,
         "decode_s": last - first,
         "decode_tokens": seen - first_tokens,
+        "peak_bytes": now["peak_bytes"],
+        "rss_bytes": now["rss_bytes"],
+    }
+
+
+def timed_forwards(
+    fresh: Callable[[], Callable[[Any], Any]], token_ids: Sequence[int], steps: int, repeats: int
+) -> dict[str, Any]:
+    """Time bare forwards: `fresh()` gives a function over an empty cache, token ids [1, L] -> logits [1, L, V].
+
+    Both durations are means over `repeats`. The fed tokens are drawn from the prompt's, seeded, and the same for every
+    stack; they are made and evaluated outside the clock.
+    """
+    import mlx.core as mx
+
+    picks = np.random.Generator(np.random.PCG64(STEP_SEED)).integers(0, len(token_ids), steps)
+    prompt = mx.array(list(token_ids))[None]
+    fed = [mx.array([[token_ids[i]]]) for i in picks]
+    mx.eval(prompt, fed)
+    mx.synchronize()
+    mx.clear_cache()
+    mx.reset_peak_memory()
+    prefill_s = decode_s = 0.0
+    for _ in range(repeats):
+        forward = fresh()
+        start = time.perf_counter()
+        mx.eval(forward(prompt))
+        middle = time.perf_counter()
+        for token in fed:
+            mx.eval(forward(token))
+        decode_s += time.perf_counter() - middle
+        prefill_s += middle - start
+    now = memory()
+    return {
+        "prefill_s": prefill_s / repeats,
+        "ttft_s": prefill_s / repeats,
+        "decode_s": decode_s / repeats,
+        "decode_tokens": steps,
         "peak_bytes": now["peak_bytes"],
         "rss_bytes": now["rss_bytes"],
     }

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from typing import IO, Any, Protocol
 
 from engine import errors, use_blas
-from oracles.contract import GenerateProbe, Probe, StackConfig, TimeProbe, Trace
+from oracles.contract import AnyProbe, ForwardProbe, GenerateProbe, Probe, StackConfig, TimeProbe, Trace
 
 # Loaded only here, in the child: the two oracles must never share a process.
 ADAPTERS = {
@@ -24,7 +24,7 @@ ADAPTERS = {
     "mlx-lm": "oracles.mlx_lm_adapter:load",
     "optiq": "oracles.optiq_adapter:load",
 }
-PROBES: dict[str, type] = {"probe": Probe, "generate": GenerateProbe, "time": TimeProbe}
+PROBES: dict[str, type] = {"probe": Probe, "generate": GenerateProbe, "time": TimeProbe, "forward": ForwardProbe}
 
 
 class Stack(Protocol):
@@ -36,19 +36,21 @@ class Stack(Protocol):
 
     def time(self, probe: TimeProbe) -> Trace: ...
 
+    def forward(self, probe: ForwardProbe) -> Trace: ...
 
-def probe_request(probe: Probe | GenerateProbe | TimeProbe) -> dict[str, Any]:
+
+def probe_request(probe: AnyProbe) -> dict[str, Any]:
     """The request document of a probe, without `out`."""
     kind = next(name for name, cls in PROBES.items() if isinstance(probe, cls))
     return {"kind": kind, "fields": asdict(probe)}
 
 
-def parse_probe(request: Mapping[str, Any]) -> Probe | GenerateProbe | TimeProbe:
+def parse_probe(request: Mapping[str, Any]) -> AnyProbe:
     """The inverse of `probe_request`; an unknown kind raises `errors.UnknownField`."""
     if request["kind"] not in PROBES:
         raise errors.UnknownField("request kind", str(request["kind"]), PROBES)
     fields = {name: tuple(v) if isinstance(v, list) else v for name, v in request["fields"].items()}
-    probe: Probe | GenerateProbe | TimeProbe = PROBES[request["kind"]](**fields)
+    probe: AnyProbe = PROBES[request["kind"]](**fields)
     return probe
 
 
@@ -59,8 +61,10 @@ def answer(stack: Stack, request: Mapping[str, Any]) -> dict[str, Any]:
         trace = stack.probe(probe)
     elif isinstance(probe, GenerateProbe):
         trace = stack.generate(probe)
-    else:
+    elif isinstance(probe, TimeProbe):
         trace = stack.time(probe)
+    else:
+        trace = stack.forward(probe)
     if trace.tensors:
         import mlx.core as mx
 
