@@ -1,7 +1,3 @@
-"""The tiny architectures, by group: name -> "module:symbol" of a `dict[str, Recipe]`."""
+"""The tiny configurations of mlx-lm's modules, by group: name -> "module:symbol" of a `dict[str, Recipe]`."""
 
-from __future__ import annotations
-
-GROUPS: dict[str, str] = {
-    "moe1": "oracles.recipes.moe1:RECIPES",
-}
+GROUPS: dict[str, str] = {}
