@@ -10,6 +10,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,6 +20,7 @@ import oracles
 from engine import errors
 from oracles.contract import AnyProbe, OracleCrashed, OracleRefused, StackConfig, Trace
 from oracles.live import require_scheme
+from oracles.recipe import Form, Recipe, form_folder
 from oracles.worker import probe_request
 
 __all__ = ["Worker", "child_environment", "require_scheme"]
@@ -44,9 +47,10 @@ def child_environment(config: StackConfig) -> dict[str, str]:
 
 
 class Worker:
-    """One stack in one configuration, in a child process of its own.
+    """One stack, one configuration at a time, in a child process of its own.
 
-    `Worker(config)` starts it and waits until its model is loaded. Raises `OracleRefused` when the stack cannot honour
+    `Worker(config)` starts it and waits until its model is loaded (model "" loads nothing); `load` replaces the
+    configuration. Raises `OracleRefused` when the stack cannot honour
     the configuration or a probe (the worker stays usable after a refused probe), `OracleCrashed` when the process
     dies or stays silent for `timeout_s`.
     """
@@ -93,11 +97,38 @@ class Worker:
 
     def ask(self, probe: AnyProbe) -> None:
         """Send a probe without waiting, so that two workers can run at the same time; `answer` collects it."""
+        self._send(probe_request(probe))
+
+    def load(self, config: StackConfig) -> None:
+        """Replace what is loaded by another configuration of the same process; after a refusal nothing is loaded."""
+        self.ask_load(config)
+        self.answer()
+
+    def ask_load(self, config: StackConfig) -> None:
+        """`load` without waiting; `answer` collects it."""
+        if config.process != self.config.process:
+            raise errors.InvalidValue("process", config.process, str(self.config.process))
+        self._send({"kind": "load", "fields": config.as_dict()})
+        self.config = config
+
+    def build(self, recipe: Recipe, form: Form, folder: Path) -> Mapping[str, Any]:
+        """Have mlx-lm's classes write a form of a recipe: see `oracles.build_adapter`. Any "mlx-lm" worker can."""
+        self._send({"kind": "build", "fields": {"recipe": asdict(recipe), "form": asdict(form), "folder": str(folder)}})
+        return self.answer().doc
+
+    def make(self, recipe: Recipe, form: Form, root: Path | None = None) -> Path:
+        """The folder of that form of the recipe, built unless it is there."""
+        folder = form_folder(recipe, form, root)
+        if not folder.is_dir():
+            self.build(recipe, form, folder)
+        return folder
+
+    def _send(self, request: dict[str, Any]) -> None:
         self.wait_ready()
         if self._process.stdin is None or self._process.stdin.closed:
             raise OracleCrashed(f"the {self.config.stack} worker was closed")
         self._answers += 1
-        line = json.dumps(probe_request(probe) | {"out": str(self._out_path())}) + "\n"
+        line = json.dumps(request | {"out": str(self._out_path())}) + "\n"
         try:
             self._process.stdin.write(line.encode())
             self._process.stdin.flush()
@@ -105,7 +136,7 @@ class Worker:
             raise self._crashed("took no request") from error
 
     def answer(self) -> Trace:
-        """The answer to the probe that was asked last."""
+        """The answer to what was asked last."""
         out = self._out_path()
         document = self._read_answer()
         return Trace(tensors=_load(out) if document["tensors"] else {}, doc=document["doc"])

@@ -3,7 +3,7 @@
 A worker is a child process (`python -m oracles.worker`) that reads one JSON request a line on stdin and answers
 one JSON document a line on stdout. Arrays travel as safetensors files in a folder that the parent owns.
 Three stacks speak it: "engine" (ours, through the public door), "mlx-lm" and "optiq". The two oracles never share
-a process, and one process only ever holds one configuration.
+a process, and one process holds one configuration at a time.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ WANTS = ("logits", "layers")
 
 @dataclass(frozen=True, kw_only=True)
 class StackConfig:
-    """One stack in one configuration; it is the identity of a worker process.
+    """One stack in one configuration.
 
-    model: a model folder. dtype: "auto" keeps the checkpoint's. kv: the engine's notation ("native", "kv8",
-    "kv4:g32", "mixed:<kv_config.json>"); an adapter that cannot honour it refuses at load.
+    model: a model folder; "" for a worker that has nothing loaded yet. dtype: "auto" keeps the checkpoint's. kv: the
+    engine's notation ("native", "kv8", "kv4:g32", "mixed:<kv_config.json>"); an adapter that cannot honour it refuses
+    at load.
     """
 
     stack: str
@@ -40,6 +41,11 @@ class StackConfig:
         if self.blas not in ("bundled", "openblas"):
             raise errors.InvalidValue("blas", self.blas, ("bundled", "openblas"))
 
+    @property
+    def process(self) -> tuple[str, str, bool]:
+        """What is fixed for the life of a process: the stack, the BLAS and whether MLX fuses."""
+        return self.stack, self.blas, self.compile
+
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -48,7 +54,8 @@ class StackConfig:
 class Probe:
     """Teacher-forced token ids, over a fresh cache.
 
-    The first `head` tokens go in a forward of their own, the last `tail` one at a time, the rest in chunks. After each
+    The first `head` tokens go in a forward of their own, the last `tail` one at a time, the rest in chunks; `sizes`,
+    where given, are the lengths of all consecutive forwards instead, whatever the configuration's chunk. After each
     forward the KV schedule may convert caches, exactly as in generation. The answer's arrays: "logits" [L, V]; with
     want "layers" also "layer.<i>" [L, D], the residual stream after layer i ("layer.-1" is the embedding).
     """
@@ -56,11 +63,17 @@ class Probe:
     token_ids: tuple[int, ...]
     head: int = 0
     tail: int = 1
+    sizes: tuple[int, ...] | None = None
     want: tuple[str, ...] = ("logits",)
 
     def __post_init__(self) -> None:
         if not self.token_ids:
             raise errors.EmptyPrompt
+        if self.sizes is not None:
+            if (self.head, self.tail) != (0, 1):
+                raise errors.InvalidValue("head/tail", (self.head, self.tail), "left out where sizes are given")
+            if any(size < 1 for size in self.sizes) or sum(self.sizes) != len(self.token_ids):
+                raise errors.InvalidValue("sizes", self.sizes, f"integers >= 1 with sum {len(self.token_ids)}")
         if not 0 <= self.head < len(self.token_ids):
             raise errors.InvalidValue("head", self.head, f"0..{len(self.token_ids) - 1}")
         if not 1 <= self.tail <= len(self.token_ids) - self.head:
@@ -68,6 +81,14 @@ class Probe:
         for want in self.want:
             if want not in WANTS:
                 raise errors.InvalidValue("want", want, WANTS)
+
+    def lengths(self, chunk: int) -> tuple[int, ...]:
+        """The lengths of the consecutive forwards, prefilled in chunks of `chunk`."""
+        if self.sizes is not None:
+            return self.sizes
+        body = len(self.token_ids) - self.head - self.tail
+        chunks = (*[chunk] * (body // chunk), *filter(None, [body % chunk]))
+        return (*filter(None, [self.head]), *chunks, *[1] * self.tail)
 
 
 @dataclass(frozen=True, kw_only=True)

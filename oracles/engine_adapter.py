@@ -76,6 +76,9 @@ class EngineStack:
         doc = self._doc(last[0].kv_status(), caches, len(probe.token_ids))
         return Trace({}, doc | times | {"kv_bytes": sum(layer.kv_bytes for layer in caches)})
 
+    def close(self) -> None:
+        self.engine.close()
+
     def _doc(self, kv_status: str, caches: Sequence[CacheLayer], prompt_tokens: int) -> dict[str, Any]:
         return {
             "stack": self.config.stack,

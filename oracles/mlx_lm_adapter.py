@@ -6,6 +6,7 @@ Letters: L tokens of the probe, V vocabulary, N generated tokens, D hidden size.
 from __future__ import annotations
 
 import importlib
+import itertools
 from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
@@ -62,15 +63,14 @@ class MlxLmStack:
 
     def probe(self, probe: Probe) -> Trace:
         caches = make_prompt_cache(self.model)
-        ids, stop = probe.token_ids, len(probe.token_ids) - probe.tail
-        head = [0] if probe.head else []
-        starts = [*head, *range(probe.head, stop, self.config.chunk), *range(stop, len(ids))]
+        ids = probe.token_ids
+        ends = list(itertools.accumulate(probe.lengths(self.config.chunk)))
         logits: list[mx.array] = []
         kv_live: list[str] = []
         if "layers" in probe.want:
             self.tap = self.tap or LayerTap(self.model.layers)
             self.tap.begin()
-        for begin, end in zip(starts, [*starts[1:], len(ids)], strict=True):
+        for begin, end in itertools.pairwise([0, *ends]):
             kv_live += [live_scheme(describe(caches))] * (end - begin)
             out = self.model(mx.array(ids[begin:end])[None], cache=caches)[0]  # [L', V]
             GENERATE.maybe_quantize_kv_cache(caches, **self.kv_arguments)
@@ -127,6 +127,9 @@ class MlxLmStack:
         times = timed_forwards(fresh, probe.token_ids, probe.steps, probe.repeats)
         doc = self._doc(last[0], len(probe.token_ids))
         return Trace({}, doc | times | {"kv_bytes": sum(int(cache["kv_bytes"]) for cache in doc["caches"])})
+
+    def close(self) -> None:
+        """Nothing to end: the model goes with this object."""
 
     def _steps(self, ids: tuple[int, ...], caches: list[Any], p: SamplingParams) -> Iterator[tuple[int, mx.array]]:
         return GENERATE.generate_step(

@@ -1,22 +1,25 @@
-"""The child process: one stack in one configuration, `python -m oracles.worker '<StackConfig as JSON>'`.
+"""The child process: one stack, one configuration at a time, `python -m oracles.worker '<StackConfig as JSON>'`.
 
 Protocol: one JSON document a line. The child first says {"ok": true} or why it cannot start, then answers each request
 {"kind", "fields", "out"} with {"ok": true, "doc", "tensors"} or {"ok": false, "kind", "text"}. Arrays go to the
 safetensors file `out`. The child's own stdout is moved to stderr, so that a chatty library cannot break the protocol.
+A configuration with model "" starts a child that has nothing loaded yet; "load" loads another configuration of the
+same process, "build" writes a tiny model of one of mlx-lm's modules.
 """
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import IO, Any, Protocol
 
 from engine import errors, use_blas
 from oracles.contract import AnyProbe, ForwardProbe, GenerateProbe, Probe, StackConfig, TimeProbe, Trace
+from oracles.recipe import Form, recipe_from, resolve
 
 # Loaded only here, in the child: the two oracles must never share a process.
 ADAPTERS = {
@@ -24,6 +27,7 @@ ADAPTERS = {
     "mlx-lm": "oracles.mlx_lm_adapter:load",
     "optiq": "oracles.optiq_adapter:load",
 }
+BUILDER = "oracles.build_adapter:build"
 PROBES: dict[str, type] = {"probe": Probe, "generate": GenerateProbe, "time": TimeProbe, "forward": ForwardProbe}
 
 
@@ -37,6 +41,8 @@ class Stack(Protocol):
     def time(self, probe: TimeProbe) -> Trace: ...
 
     def forward(self, probe: ForwardProbe) -> Trace: ...
+
+    def close(self) -> None: ...
 
 
 def probe_request(probe: AnyProbe) -> dict[str, Any]:
@@ -86,27 +92,65 @@ def guarded(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         }
 
 
+class Host:
+    """What one child holds: at most one loaded stack."""
+
+    def __init__(self, config: StackConfig) -> None:
+        self.config = config
+        self.stack: Stack | None = None
+
+    def start(self) -> dict[str, Any]:
+        use_blas(self.config.blas)
+        load = resolve(ADAPTERS[self.config.stack])
+        if self.config.model:
+            self.stack = load(self.config)
+        return {"ok": True}
+
+    def handle(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Answer one request; after a refused "load" nothing is loaded."""
+        if request["kind"] == "load":
+            return self._load(StackConfig(**request["fields"]))
+        if request["kind"] == "build":
+            return self._build(request["fields"])
+        if self.stack is None:
+            raise errors.InvalidValue("model", "", "a model folder: nothing is loaded in this worker")
+        return answer(self.stack, request)
+
+    def _load(self, config: StackConfig) -> dict[str, Any]:
+        if config.process != self.config.process:
+            raise errors.InvalidValue("process", config.process, str(self.config.process))
+        if config.stack == "optiq" and self.stack is not None:
+            raise errors.NotBuilt("a second configuration in an optiq process", "its KV plan is global and final")
+        previous, self.stack = self.stack, None
+        if previous is not None:
+            previous.close()
+        self.config = config
+        self.stack = resolve(ADAPTERS[config.stack])(config)
+        return {"ok": True, "doc": {}, "tensors": False}
+
+    def _build(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        if self.config.stack != "mlx-lm":
+            raise errors.InvalidValue("stack", self.config.stack, "mlx-lm, whose classes build a recipe")
+        form = Form(**fields["form"])
+        doc = resolve(BUILDER)(recipe_from(fields["recipe"]), form, Path(fields["folder"]))
+        return {"ok": True, "doc": doc, "tensors": False}
+
+
 def serve(config: StackConfig, requests: IO[str], answers: IO[str]) -> int:
     """Load the stack, then answer until stdin ends."""
-    loaded: list[Stack] = []
-
-    def start() -> dict[str, Any]:
-        use_blas(config.blas)
-        module, symbol = ADAPTERS[config.stack].split(":")
-        loaded.append(getattr(importlib.import_module(module), symbol)(config))
-        return {"ok": True}
+    host = Host(config)
 
     def say(document: Mapping[str, Any]) -> None:
         answers.write(json.dumps(document) + "\n")
         answers.flush()
 
-    hello = guarded(start)
+    hello = guarded(host.start)
     say(hello)
     if not hello["ok"]:
         return 1
     for line in requests:
         request = json.loads(line)
-        say(guarded(lambda request=request: answer(loaded[0], request)))  # type: ignore[misc]
+        say(guarded(lambda request=request: host.handle(request)))  # type: ignore[misc]
     return 0
 
 
