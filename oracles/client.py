@@ -79,6 +79,11 @@ class Worker:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def closed(self) -> bool:
+        """True once `close` was called; a worker that could not start closes itself."""
+        return self._process.stdin is None or self._process.stdin.closed
+
     def wait_ready(self) -> None:
         """Wait until the stack is loaded. Called by the constructor unless `wait=False`."""
         if self._ready:
@@ -124,9 +129,10 @@ class Worker:
         return folder
 
     def _send(self, request: dict[str, Any]) -> None:
-        self.wait_ready()
-        if self._process.stdin is None or self._process.stdin.closed:
+        if self.closed:
             raise OracleCrashed(f"the {self.config.stack} worker was closed")
+        self.wait_ready()
+        assert self._process.stdin is not None
         self._answers += 1
         line = json.dumps(request | {"out": str(self._out_path())}) + "\n"
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -90,6 +91,11 @@ def first_layer(reference: Mapping[str, Any], candidate: Mapping[str, Any]) -> D
         if found is not None:
             return found
     return None
+
+
+def array_sha256(array: Any) -> str:
+    """Of an array's exact values: equal for equal values, whatever their dtype."""
+    return hashlib.sha256(_float64(array).tobytes()).hexdigest()
 
 
 def _float64(array: Any) -> np.ndarray:

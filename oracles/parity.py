@@ -9,7 +9,7 @@ from typing import Any
 
 from engine import errors
 from oracles.client import Worker
-from oracles.compare import Difference, compare_arrays, compare_tokens, first_layer
+from oracles.compare import Difference, array_sha256, compare_arrays, compare_tokens, first_layer
 from oracles.contract import GenerateProbe, OracleCrashed, OracleRefused, Probe, SchemeNotLive, StackConfig, Trace
 from oracles.live import require_scheme
 
@@ -25,6 +25,7 @@ class Cell:
     name: the model as a reader knows it; dtype: of the activations, with the weights' packing where there is one.
     probe: what both sides run; steps: decode steps in it. reference: "mlx-lm", "optiq" or "engine" (the engine against
     itself at another chunk, an equality between shapes). reference_model: another folder on the reference's side.
+    compile: whether MLX fuses, on both sides.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Cell:
     reference: str = "mlx-lm"
     reference_chunk: int | None = None
     reference_model: str | None = None
+    compile: bool = True
 
     @property
     def kind(self) -> str:
@@ -47,7 +49,9 @@ class Cell:
 
     def configs(self, blas: str) -> tuple[StackConfig, StackConfig]:
         """(engine, reference)."""
-        ours = StackConfig(stack="engine", model=self.model, kv=self.kv, chunk=self.chunk, blas=blas)
+        ours = StackConfig(
+            stack="engine", model=self.model, kv=self.kv, chunk=self.chunk, blas=blas, compile=self.compile
+        )
         theirs = replace(
             ours,
             stack=self.reference,
@@ -59,7 +63,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class CellResult:
-    """`status` is one of the module's words; `why` says it in a line; `bisect`: the first layer that differs."""
+    """`status` is one of the module's words; `why` says it in a line; `bisect`: the first layer that differs.
+
+    reference_sha256: of the reference's first array, to tell whether two probes of a reference agree.
+    """
 
     cell: Cell
     status: str
@@ -69,6 +76,7 @@ class CellResult:
     distinct_tokens: int = 0
     bisect: Difference | None = None
     versions: dict[str, str] | None = None
+    reference_sha256: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """JSON form of a row of the table."""
@@ -92,59 +100,107 @@ class CellResult:
 
 
 class Side:
-    """A worker that may refuse: keeps the refusal instead of raising it."""
+    """One side of the comparison: its workers by process, the last one's refusal kept instead of raised."""
 
-    def __init__(self, config: StackConfig) -> None:
-        self.config = config
-        self.worker: Worker | None = None
+    def __init__(self, workers: contextlib.ExitStack) -> None:
+        self.config: StackConfig | None = None
         self.error: errors.FrontierError | None = None
+        self._refused: errors.FrontierError | None = None
+        self._stack = workers
+        self._workers: dict[tuple[str, str, bool], Worker] = {}
+        self._loading = False
 
-    def run(self, action: Callable[[Worker], Trace | None]) -> Trace | None:
-        """Do something with the worker; None when it is not there or refuses, with the reason in `error`."""
-        if self.worker is None:
-            return None
+    def ask_load(self, config: StackConfig) -> None:
+        """Begin to load another configuration, in the worker of its process; a crashed one is started again."""
+        worker = self._workers.get(config.process)
+        if worker is not None and not worker.closed and config == self.config:
+            return
+        self.config, self._refused = config, None
+        if worker is not None and config.stack == "optiq":  # its KV plan is final for the process
+            worker.close()
+        if worker is None or worker.closed:
+            self._workers[config.process] = Worker(replace(config, model=""), wait=False)
+            self._stack.callback(self.worker.close)
+        self._loading = self._guard(lambda: self.worker.ask_load(config)) is not None
+
+    def await_load(self) -> None:
+        """Collect the outcome of `ask_load`; a refusal counts for every probe until another configuration comes."""
+        if self._loading:
+            self._guard(self.worker.answer)
+            self._refused = self.error
+        self._loading = False
+
+    @property
+    def worker(self) -> Worker:
+        """The worker that the loaded configuration lives in."""
+        assert self.config is not None
+        return self._workers[self.config.process]
+
+    def ask(self, probe: Probe | GenerateProbe) -> bool:
+        """Send a probe; False when nothing is loaded or the worker is gone."""
+        self.error = self._refused
+        return self._refused is None and self._guard(lambda: self.worker.ask(probe)) is not None
+
+    def answer(self) -> Trace | None:
+        """The answer to `ask`, or None with the reason in `error`."""
+        answered = self._guard(self.worker.answer)
+        return answered if isinstance(answered, Trace) else None
+
+    def _guard(self, action: Callable[[], Trace | None]) -> Trace | bool | None:
         self.error = None
         try:
-            return action(self.worker)
+            return action() or True
         except (OracleRefused, OracleCrashed) as error:
             self.error = error
-            return None
+            if isinstance(error, OracleCrashed) or self.worker.closed:
+                self._refused = error
+                self.worker.close()
+        return None
+
+
+class Pair:
+    """The engine and a reference, each in its worker; they take one cell after another."""
+
+    def __init__(self, blas: str) -> None:
+        self.blas = blas
+        self._workers = contextlib.ExitStack()
+        self._sides: dict[str, Side] = {}
+
+    def __enter__(self) -> Pair:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._workers.close()
+
+    def run(self, cell: Cell, *, bisect: bool = False) -> CellResult:
+        """One cell's verdict. Neighbours of one configuration share what is loaded."""
+        if cell.reference == "engine" and self.blas != "bundled":
+            return CellResult(cell, NOT_CLAIMED, "equality between shapes holds with the bundled BLAS only")
+        ours, theirs = cell.configs(self.blas)
+        sides = self._side("ours"), self._side(theirs.stack)
+        sides[0].ask_load(ours)
+        sides[1].ask_load(theirs)
+        for side in sides:
+            side.await_load()
+        return _run_cell(cell, sides, bisect)
+
+    def _side(self, name: str) -> Side:
+        return self._sides.setdefault(name, Side(self._workers))
 
 
 def run_cells(
     cells: Sequence[Cell], *, blas: str, bisect: bool = False, progress: Callable[[str, int, int], None] | None = None
 ) -> Iterator[CellResult]:
-    """Run the cells in order and yield each result. Neighbours of one configuration share their two workers.
+    """Run the cells in order and yield each result.
 
     progress(label, done, total) is called before each cell and once at the end.
     """
     tell = progress or (lambda label, done, total: None)
-    with contextlib.ExitStack() as workers:
-        sides: tuple[Side, Side] | None = None
+    with Pair(blas) as pair:
         for done, cell in enumerate(cells):
             tell(f"{cell.name} {cell.dtype} {cell.kv} {cell.kind}", done, len(cells))
-            if cell.reference == "engine" and blas != "bundled":
-                yield CellResult(cell, NOT_CLAIMED, "equality between shapes holds with the bundled BLAS only")
-                continue
-            if sides is None or (sides[0].config, sides[1].config) != cell.configs(blas):
-                workers.close()
-                sides = _start(cell.configs(blas), workers)
-            yield _run_cell(cell, sides, bisect)
+            yield pair.run(cell, bisect=bisect)
         tell("done", len(cells), len(cells))
-
-
-def _start(configs: tuple[StackConfig, StackConfig], workers: contextlib.ExitStack) -> tuple[Side, Side]:
-    """Start both workers, loading side by side."""
-    sides = Side(configs[0]), Side(configs[1])
-    for side in sides:
-        side.worker = workers.enter_context(Worker(side.config, wait=False))
-    for side in sides:
-        assert side.worker is not None
-        try:
-            side.worker.wait_ready()
-        except (OracleRefused, OracleCrashed) as error:
-            side.error, side.worker = error, None
-    return sides
 
 
 def _run_cell(cell: Cell, sides: tuple[Side, Side], bisect: bool) -> CellResult:
@@ -168,6 +224,7 @@ def _run_cell(cell: Cell, sides: tuple[Side, Side], bisect: bool) -> CellResult:
         positions=int(theirs.tensors[name].shape[0]),
         distinct_tokens=len(set(theirs.doc.get("tokens", ()))),
         versions=dict(theirs.doc["versions"]),
+        reference_sha256=array_sha256(theirs.tensors[name]),
     )
     if difference is not None and bisect:
         return replace(result, bisect=_bisect(cell, sides, theirs))
@@ -176,13 +233,8 @@ def _run_cell(cell: Cell, sides: tuple[Side, Side], bisect: bool) -> CellResult:
 
 def _both(probe: Probe | GenerateProbe, sides: tuple[Side, Side]) -> tuple[Trace | None, Trace | None]:
     """Run one probe on both sides at the same time."""
-    asked = []
-    for side in sides:
-        side.run(lambda worker: worker.ask(probe))
-        asked.append(side.worker is not None and side.error is None)
-    ours, theirs = (
-        side.run(lambda worker: worker.answer()) if ok else None for side, ok in zip(sides, asked, strict=True)
-    )
+    asked = [side.ask(probe) for side in sides]
+    ours, theirs = (side.answer() if sent else None for side, sent in zip(sides, asked, strict=True))
     return ours, theirs
 
 
