@@ -31,7 +31,7 @@ _ATTENTION_OUT = re.compile(r"(o_proj|out_proj|dense|wo|c_proj)")
 
 
 def build(recipe: Recipe, form: Form, folder: Path) -> dict[str, Any]:
-    """Write `folder` whole. The answer: "kinds", the kinds of parameter that the module has before packing.
+    """Write `folder` whole. The answer: "module" of mlx-lm, and "kinds", the kinds of its parameters before packing.
 
     Raises `errors.InvalidValue` for a mutation of a kind that is not there and a packing that packs nothing; whatever
     mlx-lm raises passes through.
@@ -48,7 +48,7 @@ def build(recipe: Recipe, form: Form, folder: Path) -> dict[str, Any]:
     mx.eval(weights)
     folder.parent.mkdir(parents=True, exist_ok=True)
     write_model(folder, config, weights)
-    return {"kinds": kinds, "parameters": len(weights)}
+    return {"module": model_class.__module__.split(".")[-1], "kinds": kinds}
 
 
 def _fill(model: nn.Module, recipe: Recipe, form: Form) -> list[str]:

@@ -121,6 +121,11 @@ class Worker:
         self._send({"kind": "build", "fields": {"recipe": asdict(recipe), "form": asdict(form), "folder": str(folder)}})
         return self.answer().doc
 
+    def parameters(self) -> Mapping[str, str]:
+        """What the loaded model holds: parameter -> dtype, shape and sha256. mlx-lm's side only."""
+        self._send({"kind": "parameters", "fields": {}})
+        return self.answer().doc
+
     def make(self, recipe: Recipe, form: Form, root: Path | None = None) -> Path:
         """The folder of that form of the recipe, built unless it is there."""
         folder = form_folder(recipe, form, root)

@@ -76,6 +76,9 @@ class EngineStack:
         doc = self._doc(last[0].kv_status(), caches, len(probe.token_ids))
         return Trace({}, doc | times | {"kv_bytes": sum(layer.kv_bytes for layer in caches)})
 
+    def parameters(self) -> dict[str, str]:
+        raise errors.NotBuilt("a list of the engine's parameters", "its logits are compared")
+
     def close(self) -> None:
         self.engine.close()
 

@@ -5,15 +5,26 @@ Letters: L tokens of the probe, V vocabulary, N generated tokens, D hidden size.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import itertools
 from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import mlx.core as mx
-from mlx_lm.models.cache import KVCache, QuantizedKVCache, make_prompt_cache
+import numpy as np
+from mlx.utils import tree_flatten
+from mlx_lm.models.cache import (
+    ArraysCache,
+    CacheList,
+    ChunkedKVCache,
+    KVCache,
+    QuantizedKVCache,
+    RotatingKVCache,
+    make_prompt_cache,
+)
 from mlx_lm.sample_utils import make_logits_processors, make_sampler
 from mlx_lm.utils import load_config, load_model
 
@@ -128,6 +139,11 @@ class MlxLmStack:
         doc = self._doc(last[0], len(probe.token_ids))
         return Trace({}, doc | times | {"kv_bytes": sum(int(cache["kv_bytes"]) for cache in doc["caches"])})
 
+    def parameters(self) -> dict[str, str]:
+        """Every parameter as loaded: its dtype, shape and the sha256 of its bytes."""
+        named: dict[str, mx.array] = dict(tree_flatten(self.model.parameters(), destination={}))
+        return {name: f"{value.dtype} {value.shape} {_sha256(value)}" for name, value in named.items()}
+
     def close(self) -> None:
         """Nothing to end: the model goes with this object."""
 
@@ -174,56 +190,98 @@ class MlxLmStack:
 class LayerTap:
     """Records what the blocks of an mlx-lm model return, by wrapping the call of their class in this process."""
 
+    _wrapped: ClassVar[set[type]] = set()
+    _recording: ClassVar[LayerTap | None] = None
+
     def __init__(self, layers: list[Any]) -> None:
         self._index = {id(layer): i for i, layer in enumerate(layers)}
         self._rows: dict[str, list[mx.array]] = {}
-        self._on = False
-        for kind in {type(layer) for layer in layers}:
-            kind.__call__ = self._wrapped(kind.__call__)
+        for kind in {type(layer) for layer in layers} - LayerTap._wrapped:
+            kind.__call__ = _tapped(kind.__call__)
+            LayerTap._wrapped.add(kind)
 
     def begin(self) -> None:
-        self._on, self._rows = True, {}
+        LayerTap._recording, self._rows = self, {}
 
     def end(self) -> dict[str, mx.array]:
         """ "layer.<i>" -> [L, D]; "layer.-1" is what entered the first block."""
         tensors = {name: mx.concatenate(rows) for name, rows in self._rows.items()}
-        self._on, self._rows = False, {}
+        LayerTap._recording, self._rows = None, {}
         return tensors
 
-    def _wrapped(self, call: Callable[..., mx.array]) -> Callable[..., mx.array]:
-        def tapped(layer: Any, x: mx.array, *args: Any, **kwargs: Any) -> mx.array:
-            out = call(layer, x, *args, **kwargs)
-            if self._on:
-                index = self._index[id(layer)]
-                if index == 0:
-                    self._rows.setdefault("layer.-1", []).append(x[0])
-                self._rows.setdefault(f"layer.{index}", []).append(out[0])
-            return out
+    def record(self, layer: Any, before: mx.array, after: Any) -> None:
+        """Keep what a block returned: the residual stream, or a tuple that begins with it."""
+        index = self._index.get(id(layer))
+        if index is None:
+            return
+        if index == 0:
+            self._rows.setdefault("layer.-1", []).append(_stream(before))
+        self._rows.setdefault(f"layer.{index}", []).append(_stream(after[0] if isinstance(after, tuple) else after))
 
-        return tapped
+
+def _tapped(call: Callable[..., Any]) -> Callable[..., Any]:
+    def tapped(layer: Any, x: mx.array, *args: Any, **kwargs: Any) -> Any:
+        out = call(layer, x, *args, **kwargs)
+        if LayerTap._recording is not None:
+            LayerTap._recording.record(layer, x, out)
+        return out
+
+    return tapped
+
+
+def _stream(x: mx.array) -> mx.array:
+    """[1, L, D] -> [L, D]; several streams [A, 1, L, D] (gemma3n) -> [L, A * D]."""
+    if x.ndim == 3:
+        return x[0]
+    return mx.moveaxis(x[:, 0], 0, 1).reshape(x.shape[2], -1)
+
+
+# class -> the layout's name and the attribute that holds its size; everything else keeps all tokens.
+LAYOUTS = {RotatingKVCache: ("rotating", "max_size"), ChunkedKVCache: ("chunked", "chunk_size")}
 
 
 def describe(caches: list[Any]) -> list[dict[str, Any]]:
-    """One `CacheLayer` dict per layer, read from the live cache objects."""
-    layers = []
-    for i, cache in enumerate(caches):
-        quantized = isinstance(cache, QUANTIZED)
-        if not quantized and not isinstance(cache, KVCache):
-            raise TypeError(f"layer {i} holds a {type(cache).__name__}, which this oracle cannot describe")
-        bits, group = (int(cache.bits), int(cache.group_size)) if quantized else (None, None)
-        keys = cache.keys[0] if quantized and cache.keys is not None else cache.keys
-        layers.append(
-            {
-                "layer": i,
-                "scheme": scheme_name(bits, group),
-                "offset": int(cache.offset),
-                "dtype": "empty" if keys is None else str(keys.dtype).removeprefix("mlx.core."),
-                "bits": bits,
-                "group_size": group,
-                "kv_bytes": 0 if keys is None else int(cache.nbytes),
-            }
-        )
-    return layers
+    """One `CacheLayer` dict per cache, in the order of the model's `make_cache`, read from the live objects.
+
+    A layer that reads another's keys has no cache of its own and no entry.
+    """
+    return [_described(i, cache) for i, cache in enumerate(caches)]
+
+
+def _described(index: int, cache: Any) -> dict[str, Any]:
+    if isinstance(cache, CacheList):
+        parts = [_described(index, part) for part in cache.caches]
+        names = [f"{part['scheme']} {part['layout']}" for part in parts]
+        return parts[0] | {"layout": f"list:{'+'.join(names)}", "kv_bytes": sum(part["kv_bytes"] for part in parts)}
+    bits, group, keys = None, None, None
+    layout, offset = "full", 0
+    if isinstance(cache, QUANTIZED):
+        bits, group, offset = int(cache.bits), int(cache.group_size), int(cache.offset)
+        keys = None if cache.keys is None else cache.keys[0]
+    elif isinstance(cache, ArraysCache):
+        keys = next((array for array in cache.cache if array is not None), None)
+        layout = f"state:{len(cache.cache)}"
+    elif isinstance(cache, KVCache) or type(cache) in LAYOUTS:
+        keys, offset = cache.keys, int(cache.offset)
+        if type(cache) in LAYOUTS:
+            name, size = LAYOUTS[type(cache)]
+            layout = f"{name}:{getattr(cache, size)}"
+    else:
+        raise TypeError(f"cache {index} is a {type(cache).__name__}, which this oracle cannot describe")
+    return {
+        "layer": index,
+        "scheme": scheme_name(bits, group),
+        "layout": layout,
+        "offset": offset,
+        "dtype": "empty" if keys is None else str(keys.dtype).removeprefix("mlx.core."),
+        "bits": bits,
+        "group_size": group,
+        "kv_bytes": 0 if keys is None else int(cache.nbytes),
+    }
+
+
+def _sha256(array: mx.array) -> str:
+    return hashlib.sha256(np.array(array.reshape(-1).view(mx.uint8)).tobytes()).hexdigest()
 
 
 def _eos_ids(folder: Path) -> frozenset[int]:

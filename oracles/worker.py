@@ -4,7 +4,7 @@ Protocol: one JSON document a line. The child first says {"ok": true} or why it 
 {"kind", "fields", "out"} with {"ok": true, "doc", "tensors"} or {"ok": false, "kind", "text"}. Arrays go to the
 safetensors file `out`. The child's own stdout is moved to stderr, so that a chatty library cannot break the protocol.
 A configuration with model "" starts a child that has nothing loaded yet; "load" loads another configuration of the
-same process, "build" writes a tiny model of one of mlx-lm's modules.
+same process, "build" writes a tiny model of one of mlx-lm's modules, "parameters" lists what is loaded.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ class Stack(Protocol):
     def time(self, probe: TimeProbe) -> Trace: ...
 
     def forward(self, probe: ForwardProbe) -> Trace: ...
+
+    def parameters(self) -> dict[str, str]: ...
 
     def close(self) -> None: ...
 
@@ -114,6 +116,8 @@ class Host:
             return self._build(request["fields"])
         if self.stack is None:
             raise errors.InvalidValue("model", "", "a model folder: nothing is loaded in this worker")
+        if request["kind"] == "parameters":
+            return {"ok": True, "doc": self.stack.parameters(), "tensors": False}
         return answer(self.stack, request)
 
     def _load(self, config: StackConfig) -> dict[str, Any]:
