@@ -1,3 +1,5 @@
 """The tiny configurations of mlx-lm's modules, by group: name -> "module:symbol" of a `dict[str, Recipe]`."""
 
-GROUPS: dict[str, str] = {}
+GROUPS: dict[str, str] = {
+    "dense2": "oracles.recipes.dense2:RECIPES",
+}

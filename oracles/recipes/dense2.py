@@ -53,6 +53,7 @@ NEMOTRON: dict[str, Any] = {
     "norm_eps": 1e-5,
     "max_position_embeddings": 128,
 }
+SQUARED = {r"mlp\.up_proj\.weight": (0.0, 0.08)}  # squared activations would drown the residual stream
 ATTENDS: dict[str, Any] = {"n_heads_in_group": 2}
 LINEAR: dict[str, Any] = {"replace_with_linear": True}
 ABSENT: dict[str, Any] = {"no_op": True}
@@ -114,6 +115,7 @@ PHI3SMALL: dict[str, Any] = {
     "layer_norm_epsilon": 1e-5,
     "vocab_size": 100352,  # the module bans ids up to 100351, whatever the vocabulary is
     "num_key_value_heads": 2,
+    "mup_embedding_multiplier": 2.0,
     "blocksparse_block_size": 32,
     "blocksparse_num_local_blocks": 1,
     "blocksparse_vert_stride": 2,
@@ -173,7 +175,7 @@ RECIPES: dict[str, Recipe] = {
     "gptj-full-rope": Recipe(config={"model_type": "gptj", **GPT, "rotary_dim": None}, hub=HUB + "gptj"),
     "lille-130m": Recipe(config=LILLE, hub=HUB + "lille"),
     "nanochat": Recipe(config=NANOCHAT),
-    "nemotron": Recipe(config=NEMOTRON, norm_mean=0.0),
+    "nemotron": Recipe(config=NEMOTRON, norm_mean=0.0, spread=SQUARED),
     "nemotron-biased": Recipe(
         config={
             **NEMOTRON,
@@ -185,6 +187,7 @@ RECIPES: dict[str, Recipe] = {
             "rope_scaling": {"type": "linear", "factor": 2.0},
         },
         norm_mean=0.0,
+        spread=SQUARED,
     ),
     "nemotron-nas": Recipe(config=NAS, hub=HUB + "tied_head"),
     "nemotron-nas-biased": Recipe(
@@ -231,7 +234,7 @@ RECIPES: dict[str, Recipe] = {
         config={**OLMO2, "rope_scaling": {"rope_type": "proportional", "partial_rotary_factor": 0.5, "factor": 2.0}},
         hub=HUB + "rotary",
     ),
-    "openelm": Recipe(config=OPENELM),
+    "openelm": Recipe(config=OPENELM, spread={"token_embeddings": (0.0, 0.08)}),
     "openelm-untied": Recipe(
         config={
             **OPENELM,
@@ -297,7 +300,7 @@ RECIPES: dict[str, Recipe] = {
         config={**QWEN2, "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]}}, hub=HUB + "qwen2"
     ),
     "qwen3": Recipe(config=QWEN3, hub=HUB + "tied_head"),
-    "qwen3-untied": Recipe(config={**QWEN3, "tie_word_embeddings": False}, hub=HUB + "tied_head"),
+    "qwen3-untied": Recipe(config={**QWEN3, "rope_theta": 10000, "tie_word_embeddings": False}, hub=HUB + "tied_head"),
     "qwen3-nested": Recipe(
         config={
             **{key: value for key, value in QWEN3.items() if key != "rope_theta"},
