@@ -2,4 +2,5 @@
 
 GROUPS: dict[str, str] = {
     "dense2": "oracles.recipes.dense2:RECIPES",
+    "moe1": "oracles.recipes.moe1:RECIPES",
 }
