@@ -28,6 +28,9 @@ FAULTS = {
     "top-k-beyond-vocabulary": "oracles.faults.top_k:FAULT",
     "logit-bias-out-of-range": "oracles.faults.logit_bias:FAULT",
     "cold-float16-is-uniform": "oracles.faults.cold_float16:FAULT",
+    "packed-head-normalised": "oracles.faults.packed_head:FAULT",
+    "rope-scaling-ignored": "oracles.faults.rope_scaling:FAULT",
+    "expert-biases-unstacked": "oracles.faults.expert_biases:FAULT",
     "nested-rope-theta-ignored": "oracles.faults.rope_parameters:FAULT",
 }
 PROBE_TIMEOUT_S = 120.0
