@@ -1,6 +1,7 @@
 """The tiny configurations of mlx-lm's modules, by group: name -> "module:symbol" of a `dict[str, Recipe]`."""
 
 GROUPS: dict[str, str] = {
+    "dense1": "oracles.recipes.dense1:RECIPES",
     "dense2": "oracles.recipes.dense2:RECIPES",
     "moe1": "oracles.recipes.moe1:RECIPES",
 }
