@@ -3,5 +3,6 @@
 GROUPS: dict[str, str] = {
     "dense1": "oracles.recipes.dense1:RECIPES",
     "dense2": "oracles.recipes.dense2:RECIPES",
+    "looped": "oracles.recipes.looped:RECIPES",
     "moe1": "oracles.recipes.moe1:RECIPES",
 }
