@@ -220,10 +220,11 @@ class LayerTap:
 
 
 def _tapped(call: Callable[..., Any]) -> Callable[..., Any]:
-    def tapped(layer: Any, x: mx.array, *args: Any, **kwargs: Any) -> Any:
-        out = call(layer, x, *args, **kwargs)
+    def tapped(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        out = call(layer, *args, **kwargs)
         if LayerTap._recording is not None:
-            LayerTap._recording.record(layer, x, out)
+            before = args[0] if args else next(iter(kwargs.values()))  # gptj passes all by name
+            LayerTap._recording.record(layer, before, out)
         return out
 
     return tapped

@@ -128,8 +128,8 @@ def record(specs: list[GoldenSpec], root: Path, *, progress: Progress) -> Path:
             trace = worker.probe(spec.probe)
         entries[spec.name] = write_golden(folder, spec, config, trace, model)
     progress("recording goldens", len(specs), len(specs))
-    manifest = {"machine": machine().key, "mlx": machine().mlx, "generator_commit": _commit(), "goldens": entries}
-    _replace(folder / MANIFEST, (json.dumps(manifest, indent=1, sort_keys=True) + "\n").encode())
+    manifest = {"machine": machine().key, "mlx": machine().mlx, "generator_commit": source_commit(), "goldens": entries}
+    write_whole(folder / MANIFEST, (json.dumps(manifest, indent=1, sort_keys=True) + "\n").encode())
     return folder
 
 
@@ -137,7 +137,7 @@ def write_golden(folder: Path, spec: GoldenSpec, config: StackConfig, trace: Tra
     """Write one golden's file and return its manifest entry; refuses a scheme that was not live."""
     require_scheme(trace, config.kv)
     blob = _blob(trace.tensors)
-    _replace(folder / f"{spec.name}.safetensors", blob)
+    write_whole(folder / f"{spec.name}.safetensors", blob)
     return {
         "stack": spec.stack,
         "versions": trace.doc["versions"],
@@ -246,7 +246,7 @@ def _blob(tensors: Mapping[str, Any]) -> bytes:
         return path.read_bytes()
 
 
-def _replace(path: Path, content: bytes) -> None:
+def write_whole(path: Path, content: bytes) -> None:
     """Write in the same folder under another name, then rename: a reader never sees half a file."""
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as f:
         f.write(content)
@@ -256,7 +256,7 @@ def _replace(path: Path, content: bytes) -> None:
     os.replace(f.name, path)
 
 
-def _commit() -> str:
+def source_commit() -> str:
     """The source commit that recorded, "+changes" when oracles/ differs from it, or "unknown" outside a checkout."""
     here = str(Path(__file__).parent)
 

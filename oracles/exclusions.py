@@ -1,0 +1,82 @@
+"""What the oracle itself cannot run on this machine, with its own words, and parameters that it does not read.
+
+A cell that the oracle refuses passes only if an entry here says so; a test asks the oracle whether it still does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from oracles.recipe import DTYPES, QUANTS, Form
+
+HALF = ("bfloat16", "float16")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exclusion:
+    """Forms of some recipes that the oracle refuses.
+
+    recipes: patterns of recipe names; unless: patterns of names among them that run. text: in the oracle's exception.
+    reason: why, in the project's words.
+    """
+
+    recipes: tuple[str, ...]
+    text: str
+    reason: str
+    unless: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = DTYPES
+    quants: tuple[str | None, ...] = (None, *QUANTS)
+
+    def covers(self, recipe: str, form: Form) -> bool:
+        """Whether this entry is about that form of that recipe."""
+        named = matches(recipe, self.recipes) and not matches(recipe, self.unless)
+        return named and form.dtype in self.dtypes and form.quant in self.quants
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unmoved:
+    """Kinds of parameter whose values the oracle does not read. Patterns of recipe names and of kinds."""
+
+    recipes: tuple[str, ...]
+    kinds: tuple[str, ...]
+    reason: str
+
+
+EXCLUSIONS: tuple[Exclusion, ...] = (
+    Exclusion(
+        recipes=("olmo", "olmo-*"),
+        text="SystemExit: 1",
+        reason="its module calls sys.exit where the package hf_olmo is not installed",
+    ),
+    Exclusion(
+        recipes=("bitnet", "bitnet-*", "muse_spark", "muse_spark-*"),
+        text="RuntimeError: [metal_kernel] No Metal back-end.",
+        reason="its kernels exist for Metal only",
+    ),
+    Exclusion(
+        recipes=("afm7", "afm7-*"),
+        quants=QUANTS,
+        text="TypeError: FusedLinear.to_quantized() got an unexpected keyword argument 'mode'",
+        reason="mlx-lm 0.32.2 cannot quantise its fused layers",
+    ),
+)
+
+UNMOVED: tuple[Unmoved, ...] = ()
+
+
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Whether a name fits one of the shell-style patterns, case and all."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def find_exclusion(recipe: str, form: Form, text: str) -> Exclusion | None:
+    """The entry that foresaw this refusal."""
+    return next((entry for entry in EXCLUSIONS if entry.covers(recipe, form) and entry.text in text), None)
+
+
+def find_unmoved(recipe: str, kind: str) -> Unmoved | None:
+    """The entry that says why the oracle's logits do not depend on that kind of parameter."""
+    found = (entry for entry in UNMOVED if matches(recipe, entry.recipes) and matches(kind, entry.kinds))
+    return next(found, None)
