@@ -6,6 +6,7 @@ that asked, not by a token.
 
 from __future__ import annotations
 
+import itertools
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -21,7 +22,7 @@ from engine.config import EngineConfig
 from engine.errors import EmptyPrompt, InvalidValue, NotBuilt, TemplateMissing, UnknownField
 from engine.graph.model import Model, load_model
 from engine.kv.plan import KVPlan, parse_kv
-from engine.method.decode import DecodeRow, teacher_force
+from engine.method.decode import DecodeRow, forced_bounds, teacher_force
 from engine.method.forward import GraphRun
 from engine.method.text import TextStream
 from engine.sample.processors import Processors, build_processors
@@ -65,11 +66,7 @@ class Engine:
         try:
             self._model: Model = self._loop.call(lambda: load_model(folder, config.dtype))
             spec = self._model.spec
-            self._kv = KVPlan.build(
-                request,
-                [layer.attention.head_dim for layer in spec.layers],
-                [layer.attention.softcap is not None for layer in spec.layers],
-            )
+            self._kv = KVPlan.build(request, spec.caches)
             self.tokenizer: Tokenizer | None = load_tokenizer(folder) if has_tokenizer(folder) else None
             self._old_wired = self._loop.call(backend.raise_wired_limit)
         except BaseException:
@@ -104,13 +101,27 @@ class Engine:
         return logits
 
     def trace(
-        self, token_ids: Sequence[int], chunk: int | None = None, head: int = 0, tail: int = 1, *, layers: bool = False
+        self,
+        token_ids: Sequence[int],
+        chunk: int | None = None,
+        head: int = 0,
+        tail: int = 1,
+        *,
+        layers: bool = False,
+        sizes: Sequence[int] | None = None,
     ) -> ForwardTrace:
         """Run `token_ids` over a fresh cache: the first `head` in a forward of their own, then chunks of `chunk`
         (default: the config's), the last `tail` one at a time. Caches are converted after each forward as in
-        generation. With `layers`, the residual stream after each layer comes too.
+        generation. With `layers`, the residual stream after each layer comes too. `sizes`: the lengths of the
+        forwards, one by one, instead of head, chunk and tail.
         """
         ids = self._checked_ids(token_ids)
+        if sizes is not None:
+            if chunk is not None or head or tail != 1:
+                raise InvalidValue("sizes", tuple(sizes), "alone: without chunk, head and tail")
+            if any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in sizes) or sum(sizes) != len(ids):
+                raise InvalidValue("sizes", tuple(sizes), f"integers >= 1 that add up to {len(ids)} tokens")
+            return self._traced(ids, tuple(itertools.accumulate(sizes, initial=0)), layers)
         step = self.config.prefill_chunk if chunk is None else chunk
         if isinstance(step, bool) or not isinstance(step, int) or step < 1:
             raise InvalidValue("chunk", chunk, "an integer >= 1")
@@ -118,9 +129,10 @@ class Engine:
             raise InvalidValue("head", head, f"0..{len(ids) - 1}")
         if not 1 <= tail <= len(ids) - head:
             raise InvalidValue("tail", tail, f"1..{len(ids) - head}")
-        run = self._loop.call(
-            lambda: teacher_force(self._model.decoder, self._kv, ids, chunk=step, head=head, tail=tail, layers=layers)
-        )
+        return self._traced(ids, forced_bounds(len(ids), chunk=step, head=head, tail=tail), layers)
+
+    def _traced(self, ids: tuple[int, ...], bounds: tuple[int, ...], layers: bool) -> ForwardTrace:
+        run = self._loop.call(lambda: teacher_force(self._model.decoder, self._kv, ids, bounds, layers=layers))
         return ForwardTrace(
             logits=run.logits,
             kv_live=run.kv_live,

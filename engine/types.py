@@ -150,7 +150,10 @@ class Timing:
 
 @dataclass(frozen=True)
 class CacheLayer:
-    """What one layer's cache really is, read from the live object. Bytes include allocation slack."""
+    """What one layer's cache really is, read from the live object. Bytes include allocation slack.
+
+    scheme: how values are stored; layout: which tokens are, "full", "rotating:<size>" or "chunked:<size>".
+    """
 
     layer: int
     scheme: str
@@ -159,6 +162,7 @@ class CacheLayer:
     bits: int | None
     group_size: int | None
     kv_bytes: int
+    layout: str = "full"
 
 
 @dataclass(frozen=True)

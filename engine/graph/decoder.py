@@ -9,9 +9,11 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from engine.graph.layers import Layer, Norm
+from engine.graph.forward import Forward, build
+from engine.graph.norms import build_norm
 from engine.graph.params import Weights
 from engine.graph.spec import ArchSpec
+from engine.graph.stem import Head
 from engine.kv.base import LayerKV
 
 
@@ -21,35 +23,41 @@ class Decoder:
 
     def __init__(self, spec: ArchSpec, weights: Weights) -> None:
         self.spec = spec
-        weights.drop(spec.dropped)
-        self.embed = weights.embedding("model.embed_tokens", spec.vocab, spec.dim)
-        self.layers = [Layer(layer, spec, weights, f"model.layers.{i}") for i, layer in enumerate(spec.layers)]
-        self.norm = Norm(weights.take("model.norm.weight", (spec.dim,)), spec.norm_eps, spec.norm_offset)
-        self.head = self.embed.as_linear if spec.tied else weights.linear("lm_head", spec.vocab, spec.dim, bias=False)
+        self.stem = build(spec.stem, spec, weights)
+        self.layers = [build(layer, spec, weights, f"{spec.layers_key}.{i}") for i, layer in enumerate(spec.layers)]
+        self.outlet = build(spec.outlet, spec, weights, "") if spec.outlet is not None else None
+        self.norm = build_norm(spec.norm, spec.dim, weights, "") if spec.norm is not None else None
+        self.head = Head(spec.head, spec, weights, self.stem.table)
         weights.finish()
+        # (layer, index of its first cache), in the order in which they run
+        self._steps = []
+        first = 0
+        for _ in range(spec.loops):
+            for layer, layer_spec in zip(self.layers, spec.layers, strict=True):
+                self._steps.append((layer, first))
+                first += len(layer_spec.caches)
 
     def forward_hidden(
         self, ids: mx.array, caches: Sequence[LayerKV], taps: dict[int, mx.array] | None = None
     ) -> mx.array:
         """Token ids [B, L] -> normalised hidden states [B, L, D]; appends to every cache.
 
-        `taps`, where given, receives the residual stream [B, L, D] after each layer; -1 is the embedding.
+        `taps`, where given, receives the residual stream [B, L, D] after each layer; -1 is what entered the first.
         """
-        x = self.embed(ids)  # [B, L, D]
-        if self.spec.embed_scale is not None:
-            x = x * self.spec.embed_scale
+        ctx = Forward(ids, caches)
+        x = ctx.embedded = self.stem(ctx)  # [B, L, D]
         if taps is not None:
             taps[-1] = x
-        for i, (layer, kv) in enumerate(zip(self.layers, caches, strict=True)):
-            x = layer(x, kv)
+        for i, (layer, cache) in enumerate(self._steps, start=1):
+            x = layer(x, ctx, cache)
             if taps is not None:
-                taps[i] = x
-        return self.norm(x)
+                taps[i - 1] = x
+            if self.spec.loop_norm and i % len(self.layers) == 0 and self.norm is not None:
+                x = self.norm(x)
+        if self.outlet is not None:
+            x = self.outlet(x, ctx)
+        return x if self.norm is None or self.spec.loop_norm else self.norm(x)
 
     def project(self, hidden: mx.array) -> mx.array:
         """Hidden states [..., D] -> logits [..., V]."""
-        logits = self.head(hidden)
-        cap = self.spec.final_softcap
-        if cap is not None:
-            logits = mx.tanh(logits / cap) * cap
-        return logits
+        return self.head(hidden)

@@ -36,7 +36,9 @@ class Model:
 
 
 def load_model(path: Path, dtype: str) -> Model:
-    """Load a folder in mlx-lm's format. dtype "auto" keeps what is stored; a name casts every floating array.
+    """Load a folder: weights by mlx-lm's names or by the original hub's.
+
+    dtype "auto" keeps what is stored; a name casts every floating array.
 
     Raises WeightsMismatch, CorruptFile, UnknownField (model_type), UnsupportedConfig, InvalidValue.
     """
@@ -49,10 +51,12 @@ def load_model(path: Path, dtype: str) -> Model:
     if dtype != "auto":
         target = {"float32": mx.float32, "bfloat16": mx.bfloat16, "float16": mx.float16}[dtype]
         arrays = {k: v.astype(target) if mx.issubdtype(v.dtype, mx.floating) else v for k, v in arrays.items()}
+    for rule in spec.rules:
+        arrays = rule(arrays)
     weights = Weights(arrays, config, str(path))
     decoder = Decoder(spec, weights)
     mx.eval(list(arrays.values()))
-    table = decoder.embed(mx.array([0]))
+    table = decoder.stem.table(mx.array([0]))
     return Model(
         path=path,
         config=config,

@@ -82,6 +82,42 @@ class Embedding:
         )
 
 
+class ExpertsLinear:
+    """One of a stack of linear maps per token: dense weight [E, O, I] and bias [E, O]."""
+
+    def __init__(self, weight: mx.array, bias: mx.array | None) -> None:
+        self.weight, self.bias = weight, bias
+
+    def __call__(self, x: mx.array, experts: mx.array, ordered: bool) -> mx.array:
+        y = mx.gather_mm(x, self.weight.swapaxes(-1, -2), rhs_indices=experts, sorted_indices=ordered)
+        return y if self.bias is None else y + mx.expand_dims(self.bias[experts], -2)
+
+
+class PackedExpertsLinear:
+    """The same with packed weights: weight [E, O, W], scales and biases [E, O, G]."""
+
+    def __init__(
+        self, weight: mx.array, scales: mx.array, biases: mx.array | None, bias: mx.array | None, packing: Packing
+    ) -> None:
+        self.weight, self.scales, self.biases, self.bias, self.packing = weight, scales, biases, bias, packing
+
+    def __call__(self, x: mx.array, experts: mx.array, ordered: bool) -> mx.array:
+        p = self.packing
+        y = mx.gather_qmm(
+            x,
+            self.weight,
+            self.scales,
+            self.biases,
+            rhs_indices=experts,
+            transpose=True,
+            group_size=p.group_size,
+            bits=p.bits,
+            mode=p.mode,
+            sorted_indices=ordered,
+        )
+        return y if self.bias is None else y + mx.expand_dims(self.bias[experts], -2)
+
+
 class Weights:
     """A checkpoint's arrays by key, handed out once each and checked against the shape that the spec asks."""
 
@@ -93,9 +129,10 @@ class Weights:
         self._shapes: list[str] = []
         self.parameters = 0  # logical: a packed weight counts its values; scales and biases do not count
 
-    def drop(self, suffixes: tuple[str, ...]) -> None:
-        """Forget keys that end in one of `suffixes`; the oracle ignores the same ones."""
-        self._left = {k: v for k, v in self._left.items() if not k.endswith(suffixes)} if suffixes else self._left
+    @staticmethod
+    def join(path: str, key: str) -> str:
+        """A key below `path`; an empty path or key adds nothing."""
+        return f"{path}.{key}" if path and key else path or key
 
     def take(self, key: str, shape: tuple[int, ...]) -> mx.array:
         """The parameter under `key`. Absent or misshapen keys are collected, and reported together by `finish`."""
@@ -117,14 +154,30 @@ class Weights:
         packing = self._packing(path, in_dim)
         if packing is None:
             return Linear(self.take(f"{path}.weight", (out_dim, in_dim)), b)
+        return PackedLinear(*self._packed(path, (out_dim,), in_dim, packing), b, packing)
+
+    def experts(
+        self, path: str, experts: int, out_dim: int, in_dim: int, bias: bool
+    ) -> ExpertsLinear | PackedExpertsLinear:
+        """The stacked linear maps under `path`, one per expert, packed if the checkpoint says so."""
+        b = self.take(f"{path}.bias", (experts, out_dim)) if bias else None
+        packing = self._packing(path, in_dim)
+        if packing is None:
+            return ExpertsLinear(self.take(f"{path}.weight", (experts, out_dim, in_dim)), b)
+        return PackedExpertsLinear(*self._packed(path, (experts, out_dim), in_dim, packing), b, packing)
+
+    def _packed(
+        self, path: str, rows: tuple[int, ...], in_dim: int, packing: Packing
+    ) -> tuple[mx.array, mx.array, mx.array | None]:
+        """weight, scales and biases of a packed map with `rows` [..., O] of `in_dim` values."""
         if in_dim % packing.group_size:
             raise UnsupportedConfig(f"{path}: group size {packing.group_size} does not divide {in_dim} input features")
-        groups = (out_dim, in_dim // packing.group_size)
-        self.parameters += out_dim * in_dim
-        weight = self._array(f"{path}.weight", (out_dim, in_dim * packing.bits // 32))
+        groups = (*rows, in_dim // packing.group_size)
+        self.parameters += math.prod(rows) * in_dim
+        weight = self._array(f"{path}.weight", (*rows, in_dim * packing.bits // 32))
         scales = self._array(f"{path}.scales", groups)
         biases = self._array(f"{path}.biases", groups) if packing.mode == "affine" else None
-        return PackedLinear(weight, scales, biases, b, packing)
+        return weight, scales, biases
 
     def embedding(self, path: str, vocab: int, dim: int) -> Embedding:
         return Embedding(self.linear(path, vocab, dim, bias=False))

@@ -36,11 +36,11 @@ def _with_base(spec: RopeSpec, scale: float) -> Rope:
     return rope
 
 
-def _with_freqs(spec: RopeSpec, freqs: mx.array, gain: float = 1.0) -> Rope:
-    """`gain` multiplies the rotated dimensions first (yarn's mscale)."""
+def _with_freqs(spec: RopeSpec, freqs: mx.array, gain: float = 1.0, *, always: bool = False) -> Rope:
+    """`gain` multiplies the rotated dimensions first (yarn's mscale), also where it is 1 with `always`."""
 
     def rope(x: mx.array, offset: int) -> mx.array:
-        if gain != 1.0:
+        if always or gain != 1.0:
             x = x.at[..., : spec.dims].multiply(gain)
         return mx.fast.rope(
             x, spec.dims, traditional=spec.traditional, base=None, scale=1.0, offset=offset, freqs=freqs
@@ -107,10 +107,57 @@ def _yarn(spec: RopeSpec, scaling: dict[str, Any]) -> Rope:
     return _with_freqs(spec, freqs, gain)
 
 
+def _longrope(spec: RopeSpec, scaling: dict[str, Any]) -> Rope:
+    """Only the long factors are used, at every length; rotated values are scaled first."""
+    trained = scaling["original_max_position_embeddings"]
+    freqs = spec.base ** (mx.arange(0, spec.dims, 2, dtype=mx.float32) / spec.dims)
+    factor = (spec.max_positions or trained) / trained
+    gain = 1.0 if factor <= 1.0 else math.sqrt(1 + math.log(factor) / math.log(trained))
+    freqs = mx.array(scaling["long_factor"], dtype=mx.float32) * freqs
+    return _with_freqs(spec, freqs, scaling.get("long_mscale") or gain, always=True)
+
+
+def _proportional(spec: RopeSpec, scaling: dict[str, Any]) -> Rope:
+    """Frequencies over the whole head, of which only the first part turns."""
+    rotated = int(spec.dims * scaling.get("partial_rotary_factor", 1.0))
+    exponents = mx.arange(0, rotated, 2, dtype=mx.float32) / spec.dims
+    still = mx.full(((spec.dims - rotated) // 2,), mx.inf)
+    return _with_freqs(spec, mx.concatenate([scaling.get("factor", 1.0) * (spec.base**exponents), still]))
+
+
+def _mrope(spec: RopeSpec, scaling: dict[str, Any]) -> Rope:
+    """On text the three position streams agree: a plain rope."""
+    if len(scaling.get("mrope_section", [])) != 3:
+        raise UnsupportedConfig(f"rope_scaling mrope_section={scaling.get('mrope_section')!r}; known: three sections")
+    return _with_base(spec, 1.0)
+
+
+def _ntk_alpha(spec: RopeSpec, scaling: dict[str, Any]) -> Rope:
+    """A base enlarged once by alpha (hunyuan)."""
+    base = spec.base * scaling.get("alpha", 1.0) ** (spec.dims / (spec.dims - 2))
+    return _with_freqs(spec, base ** (mx.arange(0, spec.dims, 2) / spec.dims))
+
+
+def _reversed(spec: RopeSpec, scaling: dict[str, Any]) -> Rope:
+    """The rotation's opposite sense; "exp" says how the oracle computes the powers (nanochat) or not (talkie)."""
+    if scaling.get("exp"):
+        half = spec.dims // 2
+        return _with_freqs(spec, -mx.exp(mx.arange(0.0, half, dtype=mx.float32) * (math.log(spec.base) / half)))
+    return _with_freqs(spec, -(spec.base ** (mx.arange(0, spec.dims, 2, dtype=mx.float32) / spec.dims)))
+
+
 _VARIANTS: dict[str, Callable[[RopeSpec, dict[str, Any]], Rope]] = {
     "default": _default,
     "linear": _linear,
     "dynamic": _dynamic,
     "llama3": _llama3,
     "yarn": _yarn,
+    "deepseek_yarn": _yarn,
+    "telechat3-yarn": _yarn,
+    "longrope": _longrope,
+    "proportional": _proportional,
+    "mrope": _mrope,
+    # Names of ours, for what mlx-lm writes in a model's file instead of rope_utils.py.
+    "ntk-alpha": _ntk_alpha,
+    "reversed": _reversed,
 }

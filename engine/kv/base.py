@@ -10,15 +10,33 @@ from abc import ABC, abstractmethod
 
 import mlx.core as mx
 
+from engine.kv.masks import Masks
 from engine.types import CacheLayer
 
 
 class KVView(ABC):
-    """Keys and values as one forward sees them, the new ones included."""
+    """Keys and values as one forward sees them, the new ones included. `offset`: tokens before this forward's."""
+
+    offset: int
 
     @abstractmethod
-    def attend(self, queries: mx.array, scale: float, *, softcap: float | None = None) -> mx.array:
-        """Causal attention of `queries` [B, H, L, D] -> [B, H, L, D]. `softcap` bounds scores by cap*tanh(s/cap)."""
+    def attend(
+        self,
+        queries: mx.array,
+        scale: float,
+        masks: Masks,
+        *,
+        softcap: float | None = None,
+        sinks: mx.array | None = None,
+    ) -> mx.array:
+        """Causal attention of `queries` [B, H, L, D] -> [B, H, L, D of the values].
+
+        softcap bounds scores by cap * tanh(s / cap); sinks [H] are logits that take weight and give no value.
+        """
+
+    @abstractmethod
+    def dense(self) -> tuple[mx.array, mx.array]:
+        """Keys and values [B, K, S, D] as they are attended; a quantised view raises `InvalidValue`."""
 
 
 class LayerKV(ABC):

@@ -8,30 +8,37 @@ from __future__ import annotations
 import mlx.core as mx
 
 from engine.kv.base import KVView, LayerKV, scheme_name
+from engine.kv.masks import Masks
 from engine.types import CacheLayer
 
 # mlx-lm grows its caches by this many tokens; peak memory is compared with it (models/cache.py).
 STEP = 256
 
 
-def causal_mask(length: int, offset: int) -> mx.array:
-    """Boolean [L, S]: query i of this forward may see keys up to position offset + i."""
-    keys = mx.arange(offset + length)
-    queries = mx.arange(offset, offset + length) if offset else keys
-    return queries[:, None] >= keys[None]  # [L, S]
-
-
 class DenseView(KVView):
     def __init__(self, keys: mx.array, values: mx.array, offset: int) -> None:
         self.keys, self.values, self.offset = keys, values, offset
 
-    def attend(self, queries: mx.array, scale: float, *, softcap: float | None = None) -> mx.array:
+    def attend(
+        self,
+        queries: mx.array,
+        scale: float,
+        masks: Masks,
+        *,
+        softcap: float | None = None,
+        sinks: mx.array | None = None,
+    ) -> mx.array:
         if softcap is not None:
-            return self._attend_capped(queries, scale, softcap)
+            return self._attend_capped(queries, scale, softcap, masks)
         mask = None if queries.shape[2] == 1 else "causal"
-        return mx.fast.scaled_dot_product_attention(queries, self.keys, self.values, scale=scale, mask=mask)
+        return mx.fast.scaled_dot_product_attention(
+            queries, self.keys, self.values, scale=scale, mask=mask, sinks=sinks
+        )
 
-    def _attend_capped(self, queries: mx.array, scale: float, softcap: float) -> mx.array:
+    def dense(self) -> tuple[mx.array, mx.array]:
+        return self.keys, self.values
+
+    def _attend_capped(self, queries: mx.array, scale: float, softcap: float, masks: Masks) -> mx.array:
         """The op order of mlx-lm's gemma2 (models/gemma2.py): scale, product, cap, mask, precise softmax."""
         B, H, L, D = queries.shape
         K = self.keys.shape[1]
@@ -45,9 +52,9 @@ class DenseView(KVView):
         scores = scores * softcap
         if L > 1:
             floor = mx.array(mx.finfo(scores.dtype).min, scores.dtype)
-            scores = mx.where(causal_mask(L, self.offset), scores, floor)
+            scores = mx.where(masks.causal(L, self.offset), scores, floor)
         scores = mx.softmax(scores, precise=True, axis=-1)
-        return (scores @ values).reshape(B, H, L, D)
+        return (scores @ values).reshape(B, H, L, -1)
 
 
 class DenseKV(LayerKV):

@@ -6,13 +6,15 @@ what is asked for is on from the first conversion; mlx-lm's command line starts 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from engine.errors import InvalidValue, NotBuilt
 from engine.kv.base import LayerKV, live_scheme, scheme_name
 from engine.kv.dense import DenseKV
 from engine.kv.quantized import QuantizedKV
+from engine.kv.rotating import ChunkedKV, RotatingKV
+from engine.kv.spec import CacheSpec
 
 BITS = (2, 3, 4, 5, 6, 8)
 GROUP_SIZES = (32, 64, 128)
@@ -68,30 +70,41 @@ def parse_kv(text: str) -> KVRequest:
     return KVRequest("uniform", bits=int(digits), group_size=group_size, start=start)
 
 
+_FRESH: dict[str, Callable[[CacheSpec], LayerKV]] = {
+    "dense": lambda spec: DenseKV(),
+    "rotating": RotatingKV,
+    "chunked": ChunkedKV,
+}
+
+
 @dataclass(frozen=True)
 class KVPlan:
     """What each layer's cache becomes and when. `layers[i]` is (bits, group size), or None for native."""
 
     request: KVRequest
     layers: tuple[tuple[int, int] | None, ...]
+    caches: tuple[CacheSpec, ...]
 
     @classmethod
-    def build(cls, request: KVRequest, head_dims: Sequence[int], softcapped: Sequence[bool]) -> KVPlan:
-        """Check the request against the model's layers; what cannot be honoured is refused here, not at a token."""
+    def build(cls, request: KVRequest, caches: Sequence[CacheSpec]) -> KVPlan:
+        """Check the request against the model's caches; what cannot be honoured is refused here, not at a token."""
         if request.kind == "mixed":
             raise NotBuilt("per-layer mixed KV", "the oracle side runs: frontier golden record records it")
         if request.kind == "native":
-            return cls(request, tuple(None for _ in head_dims))
+            return cls(request, tuple(None for _ in caches), tuple(caches))
         bits, group = request.bits, request.group_size
         assert bits is not None
-        for layer, (dim, capped) in enumerate(zip(head_dims, softcapped, strict=True)):
-            if dim % group:
-                fitting = [g for g in GROUP_SIZES if dim % g == 0]
-                allowed = f"a group size that divides head_dim {dim} of layer {layer}: {fitting or 'none'}"
-                raise InvalidValue("kv group size", group, allowed)
-            if capped:
-                raise InvalidValue("kv", str(request), f"native: layer {layer} soft-caps its attention scores")
-        return cls(request, tuple((bits, group) for _ in head_dims))
+        for i, cache in enumerate(caches):
+            for dim in cache.head_dims:
+                if dim % group:
+                    fitting = [g for g in GROUP_SIZES if dim % g == 0]
+                    allowed = f"a group size that divides head_dim {dim} of layer {i}: {fitting or 'none'}"
+                    raise InvalidValue("kv group size", group, allowed)
+            if cache.only_native:
+                raise InvalidValue("kv", str(request), f"native: layer {i} {cache.only_native}")
+            if cache.kind != "dense":
+                raise InvalidValue("kv", str(request), f"native: layer {i} keeps its keys {cache.layout}")
+        return cls(request, tuple((bits, group) for _ in caches), tuple(caches))
 
     def describe(self) -> tuple[str, ...]:
         """The planned scheme of each layer."""
@@ -99,7 +112,7 @@ class KVPlan:
 
     def fresh(self) -> list[LayerKV]:
         """New empty caches, one per layer."""
-        return [DenseKV() for _ in self.layers]
+        return [_FRESH[spec.kind](spec) for spec in self.caches]
 
     def convert(self, caches: list[LayerKV]) -> None:
         """After a forward: replace, in place, each dense cache that has reached its start by a quantised one."""

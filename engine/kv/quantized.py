@@ -10,7 +10,8 @@ import mlx.core as mx
 
 from engine.errors import InvalidValue
 from engine.kv.base import KVView, LayerKV, scheme_name
-from engine.kv.dense import STEP, DenseKV, causal_mask
+from engine.kv.dense import STEP, DenseKV
+from engine.kv.masks import Masks
 from engine.types import CacheLayer
 
 Packed = tuple[mx.array, mx.array, mx.array]
@@ -21,10 +22,18 @@ class QuantizedView(KVView):
         self.keys, self.values, self.offset = keys, values, offset
         self.bits, self.group_size = bits, group_size
 
-    def attend(self, queries: mx.array, scale: float, *, softcap: float | None = None) -> mx.array:
+    def attend(
+        self,
+        queries: mx.array,
+        scale: float,
+        masks: Masks,
+        *,
+        softcap: float | None = None,
+        sinks: mx.array | None = None,
+    ) -> mx.array:
         """The op order of mlx-lm's quantized_scaled_dot_product_attention (models/base.py)."""
-        if softcap is not None:
-            raise InvalidValue("kv", scheme_name(self.bits, self.group_size), "native for soft-capped attention")
+        if softcap is not None or sinks is not None:
+            raise InvalidValue("kv", scheme_name(self.bits, self.group_size), "native for soft-caps and sinks")
         B, H, L, D = queries.shape
         K = self.keys[0].shape[1]
         keys, values = self.keys, self.values
@@ -34,10 +43,15 @@ class QuantizedView(KVView):
             keys, values = _each(keys, -3), _each(values, -3)  # [B, K, 1, S, ...]
         scores = mx.quantized_matmul(queries, *keys, transpose=True, group_size=self.group_size, bits=self.bits)
         if L > 1:
-            scores = mx.where(causal_mask(L, self.offset), scores, mx.finfo(scores.dtype).min)  # [..., L, S]
+            scores = mx.where(masks.causal(L, self.offset), scores, mx.finfo(scores.dtype).min)  # [..., L, S]
         scores = mx.softmax(scores, axis=-1, precise=True)
         out = mx.quantized_matmul(scores, *values, transpose=False, group_size=self.group_size, bits=self.bits)
-        return out.reshape(B, H, L, D)
+        return out.reshape(B, H, L, out.shape[-1])
+
+    def dense(self) -> tuple[mx.array, mx.array]:
+        raise InvalidValue(
+            "kv", scheme_name(self.bits, self.group_size), "native: this attention reads keys as they are"
+        )
 
 
 class QuantizedKV(LayerKV):

@@ -117,15 +117,19 @@ class Forced:
     caches: list[LayerKV]
 
 
-def teacher_force(
-    decoder: Decoder, kv: KVPlan, ids: tuple[int, ...], *, chunk: int, head: int, tail: int, layers: bool
-) -> Forced:
-    """Logits after every token of `ids` over fresh caches: `head` tokens first, chunks, then `tail` single tokens."""
-    caches = kv.fresh()
+def forced_bounds(length: int, *, chunk: int, head: int, tail: int) -> tuple[int, ...]:
+    """Where the forwards of a teacher-forced run begin and end: `head` tokens, chunks, then `tail` single tokens."""
     bounds = [0, head] if head else [0]
-    while bounds[-1] < len(ids) - tail:
-        bounds.append(min(bounds[-1] + chunk, len(ids) - tail))
-    bounds += range(bounds[-1] + 1, len(ids) + 1)
+    while bounds[-1] < length - tail:
+        bounds.append(min(bounds[-1] + chunk, length - tail))
+    return (*bounds, *range(bounds[-1] + 1, length + 1))
+
+
+def teacher_force(
+    decoder: Decoder, kv: KVPlan, ids: tuple[int, ...], bounds: tuple[int, ...], *, layers: bool
+) -> Forced:
+    """Logits after every token of `ids` over fresh caches, one forward between neighbouring bounds."""
+    caches = kv.fresh()
     rows: list[mx.array] = []
     live: list[str] = []
     residuals: dict[int, list[mx.array]] = {}

@@ -67,7 +67,7 @@ def test_an_unknown_model_type_lists_the_known(llama_folder: Path, tmp_path: Pat
         ({"quantization": 5}, "quantization"),
         ({"rope_scaling": {"type": "spiral"}}, "spiral"),
         ({"rope_scaling": {"type": "linear"}}, "factor"),
-        ({"layer_types": ["sliding_attention"] * 3}, "sliding_attention"),
+        ({"layer_types": ["sliding_attention"] * 3}, "sliding_window"),
         ({"quantization_config": {"quant_method": "awq"}}, "awq"),
         ({"quantization": {"group_size": 48, "bits": 4, "model.layers.0.mlp.up_proj": {"group_size": 48}}}, "48"),
     ],

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import mlx.core as mx
 import pytest
 
 from engine import errors, parse_kv
 from engine.kv.base import live_scheme
 from engine.kv.dense import DenseKV
+from engine.kv.masks import Masks
 from engine.kv.plan import KVPlan
 from engine.kv.quantized import QuantizedKV
+from engine.kv.spec import CacheSpec
 
 
 @pytest.mark.parametrize(
@@ -54,19 +58,28 @@ def test_bad_notation_names_what_is_allowed(text: str) -> None:
         parse_kv(text)
 
 
+def _cache(dim: int, **fields: Any) -> CacheSpec:
+    return CacheSpec(head_dims=(dim, dim), **fields)
+
+
+def test_a_sliding_layer_refuses_quantised_kv_at_planning() -> None:
+    with pytest.raises(errors.InvalidValue, match="layer 0 keeps its keys rotating:8"):
+        KVPlan.build(parse_kv("kv8"), [_cache(64, kind="rotating", size=8, window=8)])
+
+
 def test_a_group_that_does_not_divide_the_head_is_refused_at_planning() -> None:
     with pytest.raises(errors.InvalidValue, match="head_dim 32 of layer 1"):
-        KVPlan.build(parse_kv("kv8"), [64, 32], [False, False])
+        KVPlan.build(parse_kv("kv8"), [_cache(64), _cache(32)])
 
 
 def test_soft_capped_attention_refuses_quantised_kv_at_planning() -> None:
     with pytest.raises(errors.InvalidValue, match="layer 0 soft-caps"):
-        KVPlan.build(parse_kv("kv8"), [64], [True])
+        KVPlan.build(parse_kv("kv8"), [_cache(64, only_native="soft-caps its attention scores")])
 
 
 def test_mixed_is_refused_until_it_is_built() -> None:
     with pytest.raises(errors.NotBuilt):
-        KVPlan.build(parse_kv("mixed:x.json"), [64], [False])
+        KVPlan.build(parse_kv("mixed:x.json"), [_cache(64)])
 
 
 def _tokens(n: int, seed: int) -> mx.array:
@@ -89,25 +102,25 @@ def test_converting_a_filled_cache_and_quantising_on_append_store_the_same_bytes
 @pytest.mark.parametrize("make", [DenseKV, lambda: QuantizedKV(8, 64)])
 def test_attention_does_not_depend_on_how_the_tokens_arrived(make) -> None:  # type: ignore[no-untyped-def]
     keys, values, queries = _tokens(300, 1), _tokens(300, 2), mx.random.normal((1, 4, 300, 64), key=mx.random.key(3))
-    whole = make().append(keys, values).attend(queries, 0.125)
+    whole = make().append(keys, values).attend(queries, 0.125, Masks())
     cache, parts = make(), []
     for start, end in ((0, 256), (256, 299), (299, 300)):
         view = cache.append(keys[:, :, start:end], values[:, :, start:end])
-        parts.append(view.attend(queries[:, :, start:end], 0.125))
+        parts.append(view.attend(queries[:, :, start:end], 0.125, Masks()))
     assert mx.array_equal(whole, mx.concatenate(parts, axis=2))
 
 
 def test_a_large_softcap_approaches_plain_attention_and_a_small_one_does_not() -> None:
     keys, values, queries = _tokens(9, 1), _tokens(9, 2), mx.random.normal((1, 4, 9, 64), key=mx.random.key(3))
-    plain = DenseKV().append(keys, values).attend(queries, 0.125)
-    wide = DenseKV().append(keys, values).attend(queries, 0.125, softcap=1e4)
-    tight = DenseKV().append(keys, values).attend(queries, 0.125, softcap=0.5)
+    plain = DenseKV().append(keys, values).attend(queries, 0.125, Masks())
+    wide = DenseKV().append(keys, values).attend(queries, 0.125, Masks(), softcap=1e4)
+    tight = DenseKV().append(keys, values).attend(queries, 0.125, Masks(), softcap=0.5)
     assert mx.abs(plain - wide).max().item() < 1e-3
     assert mx.abs(plain - tight).max().item() > 1e-2
 
 
 def test_the_schedule_converts_at_its_start_and_says_what_is_live() -> None:
-    plan = KVPlan.build(parse_kv("kv4:start=10"), [64, 64], [False, False])
+    plan = KVPlan.build(parse_kv("kv4:start=10"), [_cache(64), _cache(64)])
     caches = plan.fresh()
     for cache in caches:
         cache.append(_tokens(9, 1), _tokens(9, 2))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.errors import UnknownField
-from engine.graph.spec import ArchSpec
+
+if TYPE_CHECKING:
+    from engine.graph.spec import ArchSpec
 
 FAMILIES: dict[str, str] = {
     "gemma2": "engine.graph.families.gemma2:spec",
@@ -22,9 +24,12 @@ FAMILIES: dict[str, str] = {
 
 def build_spec(config: Mapping[str, Any]) -> ArchSpec:
     """The spec of a config.json; an unknown model_type is `UnknownField` and lists the known ones."""
+    from engine.graph.families.common import Config
+
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise UnknownField("config.json model_type", str(model_type), FAMILIES)
     module, symbol = FAMILIES[model_type].split(":")
-    spec: ArchSpec = getattr(importlib.import_module(module), symbol)(config)
+    read = config if isinstance(config, Config) else Config(config)
+    spec: ArchSpec = getattr(importlib.import_module(module), symbol)(read)
     return spec

@@ -1,105 +1,175 @@
-"""What families share: typed reading of config.json, and the llama-like default of every field."""
+"""What families share: typed reading of config.json that remembers what was read, and llama's value of every field."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from engine.errors import InvalidValue, UnsupportedConfig
-from engine.graph.spec import ArchSpec, AttentionSpec, LayerSpec, MlpSpec, Norms, RopeSpec
+from engine.errors import InvalidValue
+from engine.graph.renames import ROTARY, UNTIE
+from engine.graph.spec import ArchSpec, AttentionSpec, HeadSpec, LayerSpec, MlpSpec, Norms, NormSpec, QkNorm, RopeSpec
 
-Config = Mapping[str, Any]
 _MISSING = object()
 
-PRE_NORMS = Norms(pre_attn="input_layernorm", pre_mlp="post_attention_layernorm")
-ROTARY_BUFFERS = ("rotary_emb.inv_freq",)
 
+class Config(Mapping[str, Any]):
+    """config.json, or an object in it (`path` "text_config."). `seen`: the dotted keys that were read."""
 
-def read(config: Config, key: str, default: object = _MISSING) -> Any:
-    """config[key]; null counts as absent. A missing required key is `InvalidValue`."""
-    value = config.get(key)
-    if value is not None:
+    def __init__(self, values: Mapping[str, Any], path: str = "", seen: set[str] | None = None) -> None:
+        self._values, self.path = values, path
+        self.seen: set[str] = set() if seen is None else seen
+
+    def __getitem__(self, key: str) -> Any:
+        self.seen.add(self.path + key)
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def inner(self, key: str, **defaults: Any) -> Config:
+        """The object under `key`, with `defaults` for what it lacks and the outer model_type where it has none."""
+        value = self.get(key)
+        if not isinstance(value, Mapping):
+            raise InvalidValue(f"config.json {self.path}{key}", value, "an object")
+        outer = {"model_type": self._values.get("model_type")}
+        return Config({**outer, **defaults, **value}, f"{self.path}{key}.", self.seen)
+
+    def replaced(self, **values: Any) -> Config:
+        """The same with `values` in place of what it says."""
+        return Config({**self._values, **values}, self.path, self.seen)
+
+    def read(self, key: str, default: object = _MISSING) -> Any:
+        """config[key]; null counts as absent. A missing required key is `InvalidValue`."""
+        value = self.get(key)
+        if value is not None:
+            return value
+        if default is _MISSING:
+            kind = self._values.get("model_type")
+            raise InvalidValue(f"config.json {self.path}{key}", None, f"a value (model_type {kind!r} needs it)")
+        return default
+
+    def positive(self, key: str, default: object = _MISSING) -> int:
+        """A positive integer field."""
+        value = self.read(key, default)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise InvalidValue(f"config.json {self.path}{key}", value, "an integer >= 1")
         return value
-    if default is _MISSING:
-        raise InvalidValue(f"config.json {key}", None, f"a value (model_type {config.get('model_type')!r} needs it)")
-    return default
+
+    def count(self, key: str, default: object = _MISSING) -> int:
+        """An integer field >= 0."""
+        value = self.read(key, default)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise InvalidValue(f"config.json {self.path}{key}", value, "an integer >= 0")
+        return value
+
+    def number(self, key: str, default: object = _MISSING) -> float:
+        """A finite number above 0."""
+        value = self.read(key, default)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+            raise InvalidValue(f"config.json {self.path}{key}", value, "a finite number > 0")
+        return value
+
+    def flag(self, key: str, default: object = _MISSING) -> bool:
+        """A true or false field."""
+        return bool(self.read(key, default))
+
+    def each(self, key: str, default: object = _MISSING) -> list[Any]:
+        """A list with one entry per layer."""
+        value, layers = self.read(key, default), self.positive("num_hidden_layers")
+        if not isinstance(value, (list, tuple)) or len(value) != layers:
+            raise InvalidValue(f"config.json {self.path}{key}", value, f"a list of {layers} entries, one per layer")
+        return list(value)
 
 
-def positive(config: Config, key: str, default: object = _MISSING) -> int:
-    """A positive integer field."""
-    value = read(config, key, default)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InvalidValue(f"config.json {key}", value, "an integer >= 1")
-    return value
+def rms(config: Config, key: str | None, offset: float = 0.0, eps: float | None = None) -> NormSpec:
+    """An RMS norm with the config's rms_norm_eps."""
+    return NormSpec(key=key, eps=config.number("rms_norm_eps") if eps is None else eps, offset=offset)
 
 
-def number(config: Config, key: str, default: object = _MISSING) -> float:
-    """A finite number above 0."""
-    value = read(config, key, default)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-        raise InvalidValue(f"config.json {key}", value, "a finite number > 0")
-    return value
+def layer_norm(key: str | None, eps: float, bias: bool = True) -> NormSpec:
+    return NormSpec(key=key, eps=eps, kind="layer", bias=bias)
+
+
+def pre_norms(config: Config, first: str = "input_layernorm", second: str = "post_attention_layernorm") -> Norms:
+    """Norms before both mixers."""
+    return Norms(pre_attn=rms(config, first), pre_mlp=rms(config, second))
+
+
+def qk_heads(config: Config, where: Any = "head", q: str | None = "q_norm", k: str | None = "k_norm") -> QkNorm:
+    """RMS norms on queries and keys."""
+    return QkNorm(q=rms(config, q), k=rms(config, k), where=where)
 
 
 def rope(config: Config, dims: int, theta: object = 10000.0, traditional: bool = False) -> RopeSpec:
     """Rope from rope_theta and rope_scaling, or from transformers 5's nested rope_parameters."""
     given = config.get("rope_parameters") or {}
     nested = given if isinstance(given, Mapping) else {}
-    base = read(config, "rope_theta", nested.get("rope_theta", theta))
-    base = number({"rope_theta": base}, "rope_theta")
+    base = Config({"rope_theta": config.read("rope_theta", nested.get("rope_theta", theta))}).number("rope_theta")
     for key in ("rope_scaling", "rope_parameters"):
         if not isinstance(config.get(key) or {}, Mapping):
             raise InvalidValue(f"config.json {key}", config[key], "an object or null")
     return RopeSpec(
         dims=dims,
         base=base,
-        traditional=bool(read(config, "rope_traditional", traditional)),
-        scaling=read(config, "rope_scaling", nested),
-        max_positions=read(config, "max_position_embeddings", None),
+        traditional=config.flag("rope_traditional", traditional),
+        scaling=config.read("rope_scaling", nested),
+        max_positions=config.read("max_position_embeddings", None),
     )
+
+
+def plain_rope(dims: int, base: float, traditional: bool = False) -> RopeSpec:
+    """A rope that no scaling in the config can change."""
+    return RopeSpec(dims=dims, base=base, traditional=traditional)
 
 
 def attention(config: Config, **changes: Any) -> AttentionSpec:
     """Llama's attention fields, with `changes` on top."""
-    heads = positive(config, "num_attention_heads")
-    head_dim = changes.pop("head_dim", None) or positive(config, "head_dim", positive(config, "hidden_size") // heads)
-    kv_heads = positive(config, "num_key_value_heads", heads)
+    heads = changes.pop("heads", None) or config.positive("num_attention_heads")
+    head_dim = changes.pop("head_dim", None) or config.positive("head_dim", config.positive("hidden_size") // heads)
+    kv_heads = changes.pop("kv_heads", None) or config.positive("num_key_value_heads", heads)
     if heads % kv_heads:
         raise InvalidValue("config.json num_key_value_heads", kv_heads, f"a divisor of num_attention_heads={heads}")
-    fields: dict[str, Any] = {
-        "heads": heads,
-        "kv_heads": kv_heads,
-        "head_dim": head_dim,
-        "scale": head_dim**-0.5,
-        "rope": changes.pop("rope", None) or rope(config, head_dim),
-    }
+    fields: dict[str, Any] = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "scale": head_dim**-0.5}
+    if "rope" not in changes:
+        fields["rope"] = rope(config, head_dim)
     return AttentionSpec(**{**fields, **changes})
 
 
-def arch(
-    config: Config,
-    attn: AttentionSpec,
-    *,
-    norms: Norms = PRE_NORMS,
-    mlp: MlpSpec | None = None,
-    tied: bool | None = None,
-    **changes: Any,
-) -> ArchSpec:
-    """A decoder whose layers are all alike. `tied`: fixed by the family, or None to follow tie_word_embeddings."""
-    if "sliding_attention" in (config.get("layer_types") or ()):
-        raise UnsupportedConfig(f"layer_types with sliding_attention in {config['model_type']}; known: full_attention")
-    layer = LayerSpec(attention=attn, mlp=mlp or MlpSpec(hidden=positive(config, "intermediate_size")), norms=norms)
+def arch(config: Config, layers: LayerSpec | list[Any], *, tied: bool | None = None, **changes: Any) -> ArchSpec:
+    """A decoder with llama's names. `layers`: one spec for all of them, or one each.
+
+    tied: fixed by the family, or None to follow tie_word_embeddings (true where the config is silent).
+    """
+    if tied is None:
+        tied = config.flag("tie_word_embeddings", True)
+    count = config.positive("num_hidden_layers") if not isinstance(layers, list) else len(layers)
+    rules = (ROTARY, UNTIE) if tied else (ROTARY,)
     fields: dict[str, Any] = {
         "family": config["model_type"],
-        "vocab": positive(config, "vocab_size"),
-        "dim": positive(config, "hidden_size"),
-        "layers": (layer,) * positive(config, "num_hidden_layers"),
-        "norm_eps": number(config, "rms_norm_eps"),
-        "tied": bool(read(config, "tie_word_embeddings", True)) if tied is None else tied,
-        "dropped": ROTARY_BUFFERS,
+        "vocab": config.positive("vocab_size"),
+        "dim": config.positive("hidden_size"),
+        "layers": tuple(layers) if isinstance(layers, list) else (layers,) * count,
+        "head": HeadSpec(tied=tied),
+        "rules": rules,
     }
+    if "norm" not in changes:
+        fields["norm"] = rms(config, "model.norm")
     fields.update(changes)
-    if fields["tied"] and changes.get("dropped") is None:
-        fields["dropped"] = (*fields["dropped"], "lm_head.weight")
     return ArchSpec(**fields)
+
+
+def mlp(config: Config, **changes: Any) -> MlpSpec:
+    """Llama's gated MLP."""
+    return MlpSpec(
+        **{"hidden": config.positive("intermediate_size"), **changes} if "hidden" not in changes else changes
+    )
+
+
+def sliding(config: Config, window: int | None = None) -> dict[str, Any]:
+    """The attention fields of a sliding-window layer."""
+    size = config.positive("sliding_window") if window is None else window
+    return {"cache": "rotating", "window": size}

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-from engine.graph.families.common import Config, arch, attention, number, positive, rope
-from engine.graph.spec import ArchSpec, MlpSpec, Norms
+from engine.graph.families.common import Config, arch, attention, mlp, plain_rope, rms
+from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, Norms, StemSpec
+
+
+def around(config: Config) -> Norms:
+    """Gemma's four norms."""
+    return Norms(
+        pre_attn=rms(config, "input_layernorm", 1.0),
+        post_attn=rms(config, "post_attention_layernorm", 1.0),
+        pre_mlp=rms(config, "pre_feedforward_layernorm", 1.0),
+        post_mlp=rms(config, "post_feedforward_layernorm", 1.0),
+    )
 
 
 def spec(config: Config) -> ArchSpec:
-    head_dim = positive(config, "head_dim")
+    head_dim = config.positive("head_dim")
+    traditional = config.flag("rope_traditional", False)
     attn = attention(
         config,
-        rope=rope(config, head_dim),
-        scale=1.0 / (number(config, "query_pre_attn_scalar", 144.0) ** 0.5),
-        softcap=number(config, "attn_logit_softcapping", 50.0),
+        head_dim=head_dim,
+        rope=plain_rope(head_dim, config.number("rope_theta", 10000.0), traditional),
+        scale=1.0 / (config.number("query_pre_attn_scalar", 144.0) ** 0.5),
+        softcap=config.number("attn_logit_softcapping", 50.0),
     )
     return arch(
         config,
-        attn,
-        mlp=MlpSpec(hidden=positive(config, "intermediate_size"), activation="gelu_approx"),
-        norms=Norms(
-            pre_attn="input_layernorm",
-            post_attn="post_attention_layernorm",
-            pre_mlp="pre_feedforward_layernorm",
-            post_mlp="post_feedforward_layernorm",
-        ),
-        tied=True,
-        norm_offset=1.0,
-        embed_scale=positive(config, "hidden_size") ** 0.5,
-        final_softcap=number(config, "final_logit_softcapping", 30.0),
-        dropped=(),
+        LayerSpec(attention=attn, mlp=mlp(config, act="gelu_approx"), norms=around(config)),
+        norm=rms(config, "model.norm", 1.0),
+        stem=StemSpec(scale=config.positive("hidden_size") ** 0.5),
+        head=HeadSpec(tied=True, softcap=config.number("final_logit_softcapping", 30.0)),
+        rules=(),
     )

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from engine.graph.families.common import Config, arch, attention, number, positive, read, rope
-from engine.graph.spec import ArchSpec, MlpSpec, Norms
+from engine.graph.families.common import Config, arch, attention, mlp, rms, rope
+from engine.graph.spec import ArchSpec, LayerSpec, Norms
 
 
 def spec(config: Config) -> ArchSpec:
-    head_dim = positive(config, "head_dim")
-    rotated = int(head_dim * number(config, "partial_rotary_factor"))
-    attn = attention(
-        config,
-        rope=rope(config, rotated, read(config, "rope_theta"), traditional=True),
-        qkv_bias=bool(read(config, "attention_bias")),
-    )
-    return arch(
-        config,
-        attn,
-        mlp=MlpSpec(hidden=positive(config, "intermediate_size"), fused=True),
-        norms=Norms(
-            pre_attn="input_layernorm",
-            post_attn="post_self_attn_layernorm",
-            pre_mlp="post_attention_layernorm",
-            post_mlp="post_mlp_layernorm",
+    head_dim = config.positive("head_dim")
+    rotated = int(head_dim * config.number("partial_rotary_factor"))
+    layer = LayerSpec(
+        attention=attention(
+            config,
+            head_dim=head_dim,
+            rope=rope(config, rotated, config.read("rope_theta"), traditional=True),
+            qkv_bias=config.flag("attention_bias"),
         ),
-        tied=False,
-        dropped=(),
+        mlp=mlp(config, up="gate_up_proj", fused=True),
+        norms=Norms(
+            pre_attn=rms(config, "input_layernorm"),
+            post_attn=rms(config, "post_self_attn_layernorm"),
+            pre_mlp=rms(config, "post_attention_layernorm"),
+            post_mlp=rms(config, "post_mlp_layernorm"),
+        ),
     )
+    return arch(config, layer, tied=False, rules=())

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from engine.graph.families.common import ROTARY_BUFFERS, Config, arch, attention, positive, read
-from engine.graph.spec import ArchSpec, MlpSpec, Norms
+from engine.graph.families.common import Config, arch, attention, mlp, qk_heads, rms
+from engine.graph.renames import ROTARY
+from engine.graph.spec import ArchSpec, LayerSpec, Norms
 
 
 def spec(config: Config) -> ArchSpec:
-    bias = bool(read(config, "attention_bias", False))
-    return arch(
-        config,
-        attention(config, qkv_bias=bias, out_bias=bias, qk_norm="flat"),
-        mlp=MlpSpec(hidden=positive(config, "intermediate_size"), bias=bool(read(config, "mlp_bias", False))),
-        norms=Norms(post_attn="post_attention_layernorm", post_mlp="post_feedforward_layernorm"),
-        dropped=ROTARY_BUFFERS,
+    bias = config.flag("attention_bias", False)
+    layer = LayerSpec(
+        attention=attention(config, qkv_bias=bias, out_bias=bias, qk_norm=qk_heads(config, "flat")),
+        mlp=mlp(config, bias=config.flag("mlp_bias", False)),
+        norms=Norms(
+            post_attn=rms(config, "post_attention_layernorm"), post_mlp=rms(config, "post_feedforward_layernorm")
+        ),
     )
+    return arch(config, layer, rules=(ROTARY,))

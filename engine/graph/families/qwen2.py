@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from engine.graph.families.common import Config, arch, attention, positive, rope
-from engine.graph.spec import ArchSpec
+from engine.graph.families.common import Config, arch, attention, mlp, pre_norms, rope
+from engine.graph.spec import ArchSpec, LayerSpec
 
 
 def spec(config: Config) -> ArchSpec:
-    head_dim = positive(config, "hidden_size") // positive(config, "num_attention_heads")
-    return arch(config, attention(config, head_dim=head_dim, rope=rope(config, head_dim, 1000000.0), qkv_bias=True))
+    head_dim = config.positive("hidden_size") // config.positive("num_attention_heads")
+    attn = attention(config, head_dim=head_dim, rope=rope(config, head_dim, 1000000.0), qkv_bias=True)
+    return arch(config, LayerSpec(attention=attn, mlp=mlp(config), norms=pre_norms(config)))

@@ -1,0 +1,146 @@
+"""Grouped-query attention over a KV scheme, by `AttentionSpec`.
+
+Letters: B rows, L length, D model dimension, H query heads, K key/value heads, E head dimension.
+"""
+
+from __future__ import annotations
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from engine.graph.forward import Forward
+from engine.graph.norms import Norm, build_norm
+from engine.graph.params import Linear, PackedLinear, Weights
+from engine.graph.rope import build_rope
+from engine.graph.spec import ArchSpec, AttentionSpec, GateSpec, NormSpec, QueryScale
+
+
+class Attention:
+    def __init__(self, spec: AttentionSpec, arch: ArchSpec, weights: Weights, path: str) -> None:
+        self.spec = spec
+        self.v_dim = spec.v_dim or spec.head_dim
+        self.rope = build_rope(spec.rope) if spec.rope else None
+        q_dim, k_dim, v_dim = spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim, spec.kv_heads * self.v_dim
+
+        def linear(key: str, out: int, bias: bool) -> Linear | PackedLinear:
+            return weights.linear(weights.join(path, key), out, arch.dim, bias)
+
+        def norm(norm_spec: NormSpec | None, dim: int, heads: int = 1) -> Norm | None:
+            return None if norm_spec is None else build_norm(norm_spec, dim, weights, path, heads)
+
+        if spec.qkv is not None:
+            self.qkv = linear(spec.qkv, q_dim + k_dim + v_dim, spec.qkv_bias)
+        else:
+            self.q = linear(spec.q, q_dim, spec.qkv_bias)
+            if spec.reads is None:
+                self.k = linear(spec.k, k_dim, spec.qkv_bias)
+                self.v = linear(spec.v, v_dim, spec.qkv_bias) if spec.values == "own" else None
+        self.o = weights.linear(weights.join(path, spec.o), arch.dim, spec.heads * self.v_dim, spec.out_bias)
+        self.q_norm = self.k_norm = None
+        qk = spec.qk_norm
+        if qk is not None:
+            flat = qk.where == "flat"
+            self.q_norm = norm(qk.q, q_dim if flat else spec.head_dim, spec.heads)
+            if spec.reads is None:
+                self.k_norm = norm(qk.k, k_dim if flat else spec.head_dim, spec.kv_heads)
+        self.v_norm = norm(spec.v_norm, self.v_dim) if spec.reads is None else None
+        self.out_norm = norm(spec.out_norm, spec.heads * self.v_dim)
+        self.sinks = weights.take(weights.join(path, spec.sinks), (spec.heads,)) if spec.sinks else None
+        self.q_gain = weights.take(weights.join(path, spec.q_gain), (spec.heads,)) if spec.q_gain else None
+        self.gate = None
+        if spec.gate is not None:
+            self.gate = linear(
+                spec.gate.key, spec.heads if spec.gate.per_head else spec.heads * self.v_dim, spec.gate.bias
+            )
+
+    def __call__(self, x: mx.array, ctx: Forward, cache: int) -> mx.array:
+        """x [B, L, D] -> [B, L, D]; appends to ctx.caches[cache], or attends what an earlier layer appended."""
+        spec = self.spec
+        B, L, _ = x.shape
+        source = None if spec.reads is None else ctx.views[spec.reads]
+        offset = ctx.caches[cache].offset if source is None else source.offset
+        queries, keys, values = self._project(x)  # [B, L, H*E], [B, L, K*E], [B, L, K*E]
+        queries = self._split(queries, spec.heads, spec.head_dim, self.q_norm)
+        if spec.query_factor is not None:
+            queries = queries * spec.query_factor
+        queries = self._rotated(queries, self.q_norm, offset)
+        if self.q_gain is not None:
+            queries = queries * self.q_gain.astype(queries.dtype).reshape(1, -1, 1, 1)
+        if spec.query_scale is not None:
+            queries = _scaled(queries, spec.query_scale, offset)
+        if source is None:
+            assert keys is not None
+            assert values is not None
+            keys = self._rotated(self._split(keys, spec.kv_heads, spec.head_dim, self.k_norm), self.k_norm, offset)
+            values = values.reshape(B, L, spec.kv_heads, self.v_dim)
+            values = (self.v_norm(values) if self.v_norm else values).transpose(0, 2, 1, 3)
+            if spec.value_scale is not None:
+                values = values * spec.value_scale
+            source = ctx.views[cache] = ctx.caches[cache].append(keys, values)
+        attended, back = queries, queries.dtype
+        if spec.float32 == "always" or (spec.float32 == "float16" and back == mx.float16):
+            attended = queries.astype(mx.float32)
+        out = source.attend(attended, spec.scale, ctx.masks, softcap=spec.softcap, sinks=self.sinks)  # [B, H, L, E]
+        if spec.float32:
+            out = out.astype(back)
+        out = out.transpose(0, 2, 1, 3)  # [B, L, H, E]
+        if self.gate is not None and spec.gate is not None:
+            out = _gated(out, self.gate(x), spec.gate)
+        out = out.reshape(B, L, -1)
+        return self.o(self.out_norm(out) if self.out_norm else out)
+
+    def _project(self, x: mx.array) -> tuple[mx.array, mx.array | None, mx.array | None]:
+        """Queries, keys and values of x; the latter two are None where another layer's are read."""
+        spec = self.spec
+        if spec.qkv is None:
+            if spec.reads is not None:
+                return self.q(x), None, None
+            queries, keys = self.q(x), self.k(x)
+            return queries, keys, keys if self.v is None else self.v(x)
+        qkv = self.qkv(x)
+        if spec.clip is not None:
+            qkv = mx.clip(qkv, a_min=-spec.clip, a_max=spec.clip)
+        if spec.packed == "blocks":
+            q_end = spec.heads * spec.head_dim
+            queries, keys, values = mx.split(qkv, [q_end, q_end + spec.kv_heads * spec.head_dim], axis=-1)
+            return queries, keys, values
+        B, L, _ = x.shape
+        qkv = qkv.reshape(B, L, spec.kv_heads, -1, spec.head_dim)  # [B, L, K, H/K + 2, E]
+        return qkv[..., :-2, :], qkv[..., -2, :], qkv[..., -1, :]
+
+    def _split(self, x: mx.array, heads: int, dim: int, norm: Norm | None) -> mx.array:
+        """[B, L, heads*E] -> [B, heads, L, E], normalised flat or per head."""
+        B, L = x.shape[:2]
+        where = self.spec.qk_norm.where if self.spec.qk_norm else None
+        if norm is not None and where == "flat":
+            x = norm(x)
+        x = x.reshape(B, L, heads, dim)
+        if norm is not None and where == "head":
+            x = norm(x)
+        return x.transpose(0, 2, 1, 3)
+
+    def _rotated(self, x: mx.array, norm: Norm | None, offset: int) -> mx.array:
+        if self.rope is not None:
+            x = self.rope(x, offset)
+        if norm is not None and self.spec.qk_norm is not None and self.spec.qk_norm.where == "rotated":
+            x = norm(x)
+        return x
+
+
+def _scaled(queries: mx.array, scale: QueryScale, offset: int) -> mx.array:
+    """Queries [B, H, L, E] times a factor that grows with position (op order of ministral3 and of llama4)."""
+    length = queries.shape[2]
+    if scale.cast == "scale":
+        steps = mx.floor((mx.arange(length) + offset) / scale.length)
+        return queries * (1 + scale.beta * mx.log(1 + steps))[:, None].astype(queries.dtype)
+    steps = mx.floor(mx.arange(offset + scale.shift, offset + length + scale.shift) / scale.length)
+    return (queries * (mx.log(steps + 1.0) * scale.beta + 1.0)[:, None]).astype(queries.dtype)
+
+
+def _gated(out: mx.array, gate: mx.array, spec: GateSpec) -> mx.array:
+    """out [B, L, H, E] times fn(gate), gate [B, L, H] or [B, L, H*E]."""
+    fn = mx.sigmoid if spec.fn == "sigmoid" else nn.softplus
+    gate = fn(gate.astype(mx.float32)).astype(out.dtype) if spec.float32 else fn(gate)
+    if spec.per_head:
+        return out * gate[..., None]
+    return out.reshape(gate.shape) * gate

@@ -1,0 +1,87 @@
+"""gemma3n: a stack of streams with alternating updates, per-layer inputs, a sparse gelu, and last layers that attend
+the last cache of their kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.errors import InvalidValue
+from engine.graph.altup import AltUpLayerSpec, StackedStemSpec, UnstackSpec
+from engine.graph.families.common import Config, arch, attention, mlp, plain_rope, qk_heads, rms, sliding
+from engine.graph.per_layer import PerLayerGateSpec, PerLayerStemSpec
+from engine.graph.renames import Drop
+from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, Norms, StemSpec
+
+AT = "model.language_model"
+
+
+def spec(config: Config) -> ArchSpec:
+    text = config.inner("text_config")
+    kinds, streams, eps = text.each("layer_types"), text.positive("altup_num_inputs"), text.number("rms_norm_eps")
+    if streams < 2:
+        raise InvalidValue("config.json text_config.altup_num_inputs", streams, "an integer >= 2")
+    sources = shared_caches(kinds, text.count("num_kv_shared_layers"))
+    width = text.positive("hidden_size_per_layer_input")
+    sizes, sparse = text.read("intermediate_size"), text.read("activation_sparsity_pattern", None)
+
+    def layer(i: int) -> AltUpLayerSpec:
+        local, head_dim = kinds[i] == "sliding_attention", text.positive("head_dim")
+        attn = attention(
+            text,
+            scale=1.0,
+            rope=plain_rope(head_dim, text.number("rope_local_base_freq" if local else "rope_theta")),
+            qk_norm=qk_heads(text),
+            v_norm=rms(text, None),
+            reads=sources[i],
+            **(sliding(text) if local else {}),
+        )
+        feed: dict[str, Any] = {"hidden": sizes[i] if isinstance(sizes, list) else sizes, "act": "gelu_approx"}
+        if sparse and sparse[i] > 0:
+            feed |= {"act": "gelu_sparse", "limit": sparse[i]}
+        return AltUpLayerSpec(
+            layer=LayerSpec(attention=attn, mlp=mlp(text, **feed), norms=around(text)),
+            per_layer=PerLayerGateSpec(index=i, dim=width, eps=eps),
+            streams=streams,
+            active=text.count("altup_active_idx"),
+            coef_clip=text.read("altup_coef_clip", None),
+            correct_scale=text.flag("altup_correct_scale"),
+            rank=text.positive("laurel_rank"),
+            eps=eps,
+        )
+
+    stem = StemSpec(key=f"{AT}.embed_tokens", scale=text.positive("hidden_size") ** 0.5)
+    rows = text.positive("vocab_size_per_layer_input")
+    return arch(
+        text,
+        [layer(i) for i in range(len(kinds))],
+        stem=StackedStemSpec(
+            stem=PerLayerStemSpec(stem=stem, at=AT, vocab=rows, dim=width, eps=eps), at=AT, streams=streams
+        ),
+        layers_key=f"{AT}.layers",
+        outlet=UnstackSpec(at=AT, streams=streams),
+        norm=rms(text, f"{AT}.norm"),
+        head=HeadSpec(tied=True, softcap=text.read("final_logit_softcapping", None), softcap_compiled=True),
+        rules=(Drop((r"^model\.(vision_tower|audio_tower|embed_audio|embed_vision)\.",)),),
+    )
+
+
+def shared_caches(kinds: list[str], shared: int) -> list[int | None]:
+    """Per layer the cache that it reads: for the last `shared` layers the last one of their kind before them."""
+    own = len(kinds) - shared
+    last = {kind: i for i, kind in enumerate(kinds[: max(own, 0)])}
+    for kind in kinds:
+        if kind not in ("full_attention", "sliding_attention"):
+            raise InvalidValue("config.json layer_types", kind, ("full_attention", "sliding_attention"))
+        if kind not in last:
+            raise InvalidValue("config.json num_kv_shared_layers", shared, f"a number that leaves one {kind} layer")
+    return [None if i < own else last[kind] for i, kind in enumerate(kinds)]
+
+
+def around(config: Config) -> Norms:
+    """Gemma's four norms, with weights stored as they are."""
+    return Norms(
+        pre_attn=rms(config, "input_layernorm"),
+        post_attn=rms(config, "post_attention_layernorm"),
+        pre_mlp=rms(config, "pre_feedforward_layernorm"),
+        post_mlp=rms(config, "post_feedforward_layernorm"),
+    )

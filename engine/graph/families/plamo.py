@@ -1,0 +1,22 @@
+"""plamo: attention and MLP read the same norm in parallel; query head h reads key/value head h modulo their number."""
+
+from __future__ import annotations
+
+from engine.errors import InvalidValue
+from engine.graph.families.common import Config, arch, attention, mlp, plain_rope, rms
+from engine.graph.spec import ArchSpec, LayerSpec, Norms
+
+
+def spec(config: Config) -> ArchSpec:
+    heads, shared = config.positive("num_attention_heads"), config.positive("n_shared_head", 8)
+    if heads % shared:
+        raise InvalidValue("config.json n_shared_head", shared, f"a divisor of num_attention_heads={heads}")
+    head_dim = config.positive("hidden_size") // heads
+    rope = plain_rope(head_dim, config.number("rope_theta", 10000), config.flag("rope_traditional", False))
+    layer = LayerSpec(
+        attention=attention(config, head_dim=head_dim, kv_heads=heads // shared, rope=rope, cyclic=True),
+        mlp=mlp(config),
+        norms=Norms(pre_attn=rms(config, "norm")),
+        flow="parallel_residual",
+    )
+    return arch(config, layer, tied=False, layers_key="model.layers.layers", rules=())

@@ -1,0 +1,55 @@
+"""talkie: norms without weights, a rope that turns the other way, gains on queries, mixers and logits, and the
+normalised embedding added again after every layer."""
+
+from __future__ import annotations
+
+from engine.graph.families.common import Config, arch, attention, mlp, qk_heads, rms
+from engine.graph.per_layer import TailedLayerSpec
+from engine.graph.renames import Drop
+from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, Norms, NormSpec, RopeSpec, StemSpec
+
+_DEFAULTS = {
+    "hidden_size": 5120,
+    "num_hidden_layers": 40,
+    "num_attention_heads": 40,
+    "head_dim": 128,
+    "intermediate_size": 13696,
+    "vocab_size": 65540,
+    "rope_theta": 1000000.0,
+    "rms_norm_eps": 1.1920928955078125e-07,
+}
+
+
+def spec(config: Config) -> ArchSpec:
+    config = config.defaulted(_DEFAULTS)
+    head_dim, norm = config.positive("head_dim"), rms(config, None)
+    attn = attention(
+        config,
+        kv_heads=config.positive("num_attention_heads"),
+        rope=RopeSpec(dims=head_dim, base=config.number("rope_theta"), scaling={"type": "reversed"}),
+        q="attn_query",
+        k="attn_key",
+        v="attn_value",
+        o="attn_resid",
+        qk_norm=qk_heads(config, "rotated", None, None),
+        q_gain="head_gain.head_g",
+    )
+    layer = LayerSpec(
+        attention=attn,
+        mlp=mlp(config, act="silu", gate="mlp_gate", up="mlp_linear", down="mlp_resid"),
+        norms=Norms(pre_attn=norm, post_attn=_gain("attn_gain"), pre_mlp=norm, post_mlp=_gain("mlp_gain")),
+        attn_key="attn",
+    )
+    return arch(
+        config,
+        [TailedLayerSpec(layer=layer, embedded="embed_skip.a_g")] * config.positive("num_hidden_layers"),
+        stem=StemSpec(key="model.embed", norm=norm),
+        layers_key="model.blocks",
+        norm=norm,
+        head=HeadSpec(tied=False, raw=True, gain="lm_head_gain.w_g"),
+        rules=(Drop((r"rotary", r"(cos|sin)$")),),
+    )
+
+
+def _gain(key: str) -> NormSpec:
+    return NormSpec(key=f"{key}.a_g", eps=0.0, kind="gain")

@@ -1,0 +1,37 @@
+"""What the modules of one forward share, and how a spec becomes a module."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+import mlx.core as mx
+
+from engine.errors import UnknownField
+from engine.graph import BUILDERS
+from engine.kv.base import KVView, LayerKV
+from engine.kv.masks import Masks
+
+
+class Forward:
+    """One call of the decoder: token ids [B, L], the caches, the views that layers appended, masks made once.
+
+    `embedded` [B, L, D] is the residual stream that entered the first layer. `extras`: what a stem prepares for layers.
+    """
+
+    def __init__(self, ids: mx.array, caches: Sequence[LayerKV]) -> None:
+        self.ids, self.caches = ids, caches
+        self.views: dict[int, KVView] = {}
+        self.masks = Masks()
+        self.embedded = ids
+        self.extras: dict[str, mx.array] = {}
+
+
+def build(spec: Any, *args: Any) -> Any:
+    """The module of a spec, by the name of its type."""
+    name = type(spec).__name__
+    if name not in BUILDERS:
+        raise UnknownField("spec", name, BUILDERS)
+    module, symbol = BUILDERS[name].split(":")
+    return getattr(importlib.import_module(module), symbol)(spec, *args)

@@ -1,0 +1,107 @@
+"""Dense feed-forward blocks by `MlpSpec`, and the activations that experts share.
+
+Letters: B rows, L length, D model dimension, M hidden dimension. What mlx-lm compiles is compiled here: fusion may
+round differently from separate operations (mlx-lm 0.32.2, models/activations.py and the models themselves).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from engine.graph.forward import Forward
+from engine.graph.norms import build_norm
+from engine.graph.params import Weights
+from engine.graph.spec import ArchSpec, MlpSpec
+
+
+@partial(mx.compile, shapeless=True)
+def swiglu(gate: mx.array, up: mx.array) -> mx.array:
+    return nn.silu(gate) * up
+
+
+@partial(mx.compile, shapeless=True)
+def clamped_swiglu(gate: mx.array, up: mx.array, limit: float) -> mx.array:
+    gate = mx.clip(nn.silu(gate), a_min=None, a_max=limit)
+    return gate * mx.clip(up, a_min=-limit, a_max=limit)
+
+
+@partial(mx.compile, shapeless=True)
+def swiglu_oai(gate: mx.array, up: mx.array, alpha: float = 1.702, limit: float = 7.0) -> mx.array:
+    gate, up = mx.minimum(gate, limit), mx.clip(up, -limit, limit)
+    return (up + 1.0) * (gate * mx.sigmoid(alpha * gate))
+
+
+@partial(mx.compile, shapeless=True)
+def geglu_compiled(gate: mx.array, up: mx.array) -> mx.array:
+    return nn.gelu_approx(gate) * up
+
+
+@partial(mx.compile, shapeless=True)
+def relu_squared(x: mx.array) -> mx.array:
+    return nn.relu(x).square()
+
+
+def _plain(act: Callable[[mx.array], mx.array]) -> Callable[[mx.array, mx.array], mx.array]:
+    """act(gate) * up as two operations."""
+    return lambda gate, up: act(gate) * up
+
+
+GATED: dict[str, Callable[..., mx.array]] = {
+    "swiglu": swiglu,
+    "swiglu_clamped": clamped_swiglu,
+    "swiglu_oai": swiglu_oai,
+    "silu": _plain(nn.silu),
+    "relu": _plain(nn.relu),
+    "relu2": _plain(nn.relu2),
+    "gelu": _plain(nn.gelu),
+    "gelu_approx": _plain(nn.gelu_approx),
+    "geglu_compiled": geglu_compiled,
+}
+PLAIN: dict[str, Callable[[mx.array], mx.array]] = {
+    "gelu": nn.gelu,
+    "gelu_approx": nn.gelu_approx,
+    # The default of mlx-lm's SwitchMLP, a module there: nn.GELU(approx="precise").
+    "gelu_precise": nn.gelu_approx,
+    "relu2": nn.relu2,
+    "relu_squared": relu_squared,
+}
+
+
+def activation(spec: MlpSpec) -> Callable[..., mx.array]:
+    """The activation of a spec: of (gate, up), or of one array where there is no gate."""
+    act = (GATED if spec.gate or spec.fused else PLAIN)[spec.act]
+    return act if spec.limit is None else partial(_limited, act, spec.limit)
+
+
+def _limited(act: Callable[..., mx.array], limit: float, gate: mx.array, up: mx.array) -> mx.array:
+    return act(gate, up, limit)
+
+
+class Mlp:
+    """down(act(gate(x), up(x))), or down(act(up(x)))."""
+
+    def __init__(self, spec: MlpSpec, arch: ArchSpec, weights: Weights, path: str) -> None:
+        def linear(key: str, out: int, width: int) -> Any:
+            return weights.linear(weights.join(path, key), out, width, spec.bias)
+
+        self.act = activation(spec)
+        self.fused = spec.fused
+        self.gate = linear(spec.gate, spec.hidden, arch.dim) if spec.gate and not spec.fused else None
+        self.up = linear(spec.up, spec.hidden * (2 if spec.fused else 1), arch.dim)
+        self.down = linear(spec.down, arch.dim, spec.hidden)
+        self.sub_norm = build_norm(spec.sub_norm, spec.hidden, weights, path) if spec.sub_norm else None
+
+    def __call__(self, x: mx.array, ctx: Forward | None = None, cache: int = 0) -> mx.array:
+        if self.fused:
+            gate, up = mx.split(self.up(x), 2, axis=-1)  # [B, L, M] twice
+            hidden = self.act(gate, up)
+        elif self.gate is not None:
+            hidden = self.act(self.gate(x), self.up(x))
+        else:
+            hidden = self.act(self.up(x))
+        return self.down(self.sub_norm(hidden) if self.sub_norm else hidden)

@@ -1,0 +1,111 @@
+"""Rules that turn a checkpoint's names and shapes into mlx-lm's: what `sanitize` does there, as data.
+
+A rule maps a dict of arrays to a dict of arrays, and leaves alone what it does not name: a folder that mlx-lm saved
+passes through every rule unchanged.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+Arrays = dict[str, mx.array]
+
+
+@dataclass(frozen=True)
+class Drop:
+    """Forget keys that match one of the patterns (re.search)."""
+
+    patterns: tuple[str, ...]
+
+    def __call__(self, arrays: Arrays) -> Arrays:
+        found = re.compile("|".join(f"(?:{p})" for p in self.patterns))
+        return {k: v for k, v in arrays.items() if not found.search(k)}
+
+
+@dataclass(frozen=True)
+class Rename:
+    """re.sub on every key."""
+
+    pattern: str
+    to: str
+
+    def __call__(self, arrays: Arrays) -> Arrays:
+        return {re.sub(self.pattern, self.to, k): v for k, v in arrays.items()}
+
+
+@dataclass(frozen=True)
+class Stack:
+    """One array per expert becomes one stacked array.
+
+    pattern: matches a whole key and has a group named `e`, the expert's number; to: the key without it.
+    """
+
+    pattern: str
+    to: str
+
+    def __call__(self, arrays: Arrays) -> Arrays:
+        kept: Arrays = {}
+        parts: dict[str, dict[int, mx.array]] = {}
+        for key, array in arrays.items():
+            match = re.fullmatch(self.pattern, key)
+            if match is None:
+                kept[key] = array
+            else:
+                parts.setdefault(match.expand(self.to), {})[int(match["e"])] = array
+        for key, by_expert in parts.items():
+            kept[key] = mx.stack([by_expert[e] for e in sorted(by_expert)])
+        return kept
+
+
+@dataclass(frozen=True)
+class Split:
+    """One array becomes several: pattern matches a whole key, cut(array) gives the parts, one for each key of `to`."""
+
+    pattern: str
+    to: tuple[str, ...]
+    cut: Callable[[mx.array], list[mx.array]]
+
+    def __call__(self, arrays: Arrays) -> Arrays:
+        made: Arrays = {}
+        for key, array in arrays.items():
+            match = re.fullmatch(self.pattern, key)
+            if match is None:
+                made[key] = array
+            else:
+                made |= {match.expand(t): part for t, part in zip(self.to, self.cut(array), strict=True)}
+        return made
+
+
+@dataclass(frozen=True)
+class Change:
+    """The value under every key that matches (re.search) is changed; only_if: some key must match this, or none is."""
+
+    pattern: str
+    change: Callable[[mx.array], mx.array]
+    only_if: str | None = None
+
+    def __call__(self, arrays: Arrays) -> Arrays:
+        if self.only_if is not None and not any(re.search(self.only_if, k) for k in arrays):
+            return arrays
+        return {k: self.change(v) if re.search(self.pattern, k) else v for k, v in arrays.items()}
+
+
+def halves(axis: int) -> Callable[[mx.array], list[mx.array]]:
+    """Cut an array into two along `axis`."""
+    return lambda array: list(mx.split(array, 2, axis=axis))
+
+
+def stacked(at: str, to: str, names: dict[str, str] | None = None, experts: str = "experts") -> tuple[Stack, ...]:
+    """`<at>.experts.<e>.<name>.<part>` -> `<at>.<to>.<new name>.<part>`; names default to gate, up and down."""
+    pairs = names or {n: n for n in ("gate_proj", "up_proj", "down_proj")}
+    return tuple(
+        Stack(rf"(.*\.{at})\.{experts}\.(?P<e>\d+)\.{old}\.(\w+)", rf"\1.{to}.{new}.\3") for old, new in pairs.items()
+    )
+
+
+ROTARY = Drop((r"rotary_emb\.inv_freq",))
+UNTIE = Drop((r"^lm_head\.weight$",))  # a tied model's copy of its embedding

@@ -1,0 +1,42 @@
+"""Boolean attention masks, made once a forward and shared by its layers.
+
+Letters: L queries of this forward, S keys in a view.
+"""
+
+from __future__ import annotations
+
+import mlx.core as mx
+
+
+def causal_mask(length: int, offset: int, window: int | None = None) -> mx.array:
+    """Boolean [L, S]: query i may see keys up to position offset + i, at most the last `window` of them."""
+    keys = mx.arange(offset + length)
+    queries = mx.arange(offset, offset + length) if offset else keys
+    mask = queries[:, None] >= keys[None]  # [L, S]
+    return mask if window is None else mask & (queries[:, None] < keys[None] + window)
+
+
+def chunk_mask(start: int, offset: int, length: int, chunk: int) -> mx.array:
+    """Boolean [L, S] over keys from position `start`: the same chunk, and not the future."""
+    end = offset + length
+    keys, queries = mx.arange(start, end), mx.arange(offset, end)[:, None]
+    return (mx.abs((keys // chunk) - (queries // chunk)) == 0) & (keys <= queries)
+
+
+class Masks:
+    """The masks of one forward by what they depend on."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[int, ...], mx.array] = {}
+
+    def causal(self, length: int, offset: int, window: int | None = None) -> mx.array:
+        key = (length, offset, window or 0)
+        if key not in self._made:
+            self._made[key] = causal_mask(length, offset, window)
+        return self._made[key]
+
+    def chunked(self, start: int, offset: int, length: int, chunk: int) -> mx.array:
+        key = (start, offset, length, chunk)
+        if key not in self._made:
+            self._made[key] = chunk_mask(start, offset, length, chunk)
+        return self._made[key]
