@@ -44,6 +44,35 @@ class Unmoved:
     reason: str
 
 
+# Modules whose experts are one array, multiplied by mx.gather_mm.
+STACKED_EXPERTS = (
+    "Klear",
+    "afmoe",
+    "bailing_moe",
+    "deepseek",
+    "dots1",
+    "ernie4_5_moe",
+    "exaone_moe",
+    "gemma4",
+    "glm4_moe",
+    "gpt_oss",
+    "granitemoe",
+    "hunyuan",
+    "laguna",
+    "llama4",
+    "mellum",
+    "mimo_v2_flash",
+    "minimax",
+    "mixtral",
+    "olmoe",
+    "phimoe",
+    "qwen2_moe",
+    "qwen3_moe",
+    "qwen3_vl_moe",
+    "solar_open",
+    "step3p5",
+)
+
 EXCLUSIONS: tuple[Exclusion, ...] = (
     Exclusion(
         recipes=("olmo", "olmo-*"),
@@ -61,9 +90,32 @@ EXCLUSIONS: tuple[Exclusion, ...] = (
         text="TypeError: FusedLinear.to_quantized() got an unexpected keyword argument 'mode'",
         reason="mlx-lm 0.32.2 cannot quantise its fused layers",
     ),
+    Exclusion(
+        recipes=("llama4_text-tied",),
+        quants=QUANTS,
+        text="ValueError: [matmul] Last dimension of first input",
+        reason="the tied head multiplies by the packed embedding as if it were dense",
+    ),
+    Exclusion(
+        recipes=("minicpm-tied",),
+        text="ValueError: Received 1 parameters not in model: lm_head.weight.",
+        reason="its sanitize adds a head to every checkpoint without one, and the strict load then refuses it",
+    ),
+    Exclusion(
+        recipes=("gemma4_text-moe", *(pattern for name in STACKED_EXPERTS for pattern in (name, f"{name}-*"))),
+        unless=("deepseek-dense", "gemma4", "hunyuan-dense"),
+        dtypes=HALF,
+        quants=(None,),
+        text="RuntimeError: [GatherMM::eval] Currently only supports float32.",
+        reason="MLX on the CPU multiplies stacks of unpacked experts in float32 only",
+    ),
 )
 
-UNMOVED: tuple[Unmoved, ...] = ()
+UNMOVED: tuple[Unmoved, ...] = (
+    Unmoved(
+        recipes=("helium-tied-bias",), kinds=("lm_head.weight",), reason="helium builds a head even where it is tied"
+    ),
+)
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:

@@ -16,6 +16,7 @@ from oracles.live import require_scheme
 EQUAL, DIFFERS, FAILED = "equal", "differs", "failed"
 NOT_RUN, NOT_BUILT, NOT_CLAIMED = "not run", "not built", "not claimed: OpenBLAS"
 BAD = (DIFFERS, FAILED)
+WHY_CHARS = 300
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -293,6 +294,5 @@ def _bisect(cell: Cell, sides: tuple[Side, Side], theirs: Trace) -> Difference |
 
 
 def _one_line(error: Exception | None) -> str:
-    """The first line of an oracle's text; some exceptions print whole signatures."""
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(":") if lines else ""
+    """An oracle's text in one line; some exceptions print whole signatures."""
+    return " ".join(str(error).split())[:WHY_CHARS]
