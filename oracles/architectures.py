@@ -162,7 +162,10 @@ class ArchRun:
             for form in filter(None, (planned.reference_form, planned.form)):
                 if form not in folders:
                     folders[form], module = self._build(recipe, form, module)
-            yield self._judge(name, module, recipe, planned, folders, bisect)
+            verdict = self._judge(name, module, planned, folders, bisect)
+            if verdict.status == EQUAL and planned.reference_form is not None:
+                verdict = self._same_parameters(verdict, folders[planned.form], folders[planned.reference_form])
+            yield verdict
 
     def mutations(self, name: str, recipe: Recipe) -> Iterator[ArchResult]:
         """Each kind of parameter drawn anew, alone: the oracle's logits must move, and ours equally."""
@@ -175,7 +178,7 @@ class ArchRun:
             yield self._refused(name, "", before, error)
             return
         module, folders = str(answer["module"]), {plain: form_folder(recipe, plain, self.root)}
-        base = self._judge(name, module, recipe, before, folders, False)
+        base = self._judge(name, module, before, folders, False)
         if base.result is None or base.status not in (EQUAL, DIFFERS):
             yield base
             return
@@ -184,7 +187,7 @@ class ArchRun:
             planned = replace(before, form=form, label=f"mutate {kind}")
             folder = form_folder(recipe, form, self.root)
             self._builder.build(recipe, form, folder)
-            result = self._judge(name, module, recipe, planned, {form: folder}, False)
+            result = self._judge(name, module, planned, {form: folder}, False)
             shutil.rmtree(folder)
             yield _moved(result, kind, base.result.reference_sha256)
 
@@ -200,7 +203,6 @@ class ArchRun:
         self,
         name: str,
         module: str,
-        recipe: Recipe,
         planned: Planned,
         folders: Mapping[Form, Path | OracleRefused],
         bisect: bool,
@@ -226,6 +228,18 @@ class ArchRun:
         if status == EQUAL and isinstance(planned.probe, GenerateProbe) and result.distinct_tokens < DISTINCT:
             status, why = FAILED, f"{result.distinct_tokens} distinct tokens in the free run: spread the head wider"
         return ArchResult(name, module, planned, status, why, result)
+
+    def _same_parameters(self, verdict: ArchResult, *folders: Path | OracleRefused) -> ArchResult:
+        """Whether the oracle holds the very same parameters from both layouts, so that `hub` names what it reads."""
+        held = []
+        for made in folders:
+            self._builder.load(replace(self._builder.config, model=str(made)))
+            held.append(self._builder.parameters())
+        ours, theirs = held
+        unequal = sorted(name for name in {*ours, *theirs} if ours.get(name) != theirs.get(name))
+        if not unequal:
+            return verdict
+        return replace(verdict, status=DIFFERS, why=f"the oracle reads other parameters: {', '.join(unequal[:6])}")
 
     def _refused(self, name: str, module: str, planned: Planned, error: OracleRefused) -> ArchResult:
         """The oracle's refusal: foreseen by an exclusion, or a failure."""
