@@ -46,6 +46,7 @@ class Handle:
         self._events: queue.SimpleQueue[Event | BaseException] = queue.SimpleQueue()
         self._done = threading.Event()
         self._outcome: Generation | BaseException | None = None
+        self._drained = False  # the last event has been handed out
         self.cancelled = False
         self.caches: Sequence[LayerKV] = ()
 
@@ -55,16 +56,16 @@ class Handle:
 
     def events(self) -> Iterator[Event]:
         """The events until the one with a finish reason. Raises what ended the request, if something did."""
-        while not (self._done.is_set() and self._events.empty()):
+        while not self._drained and not (self._done.is_set() and self._events.empty()):
             if self._drive is not None:
                 while self._events.empty() and not self._done.is_set():
                     self._drive()
             event = self._events.get()
+            # Noted here, not read from `_done`: the engine thread puts the last event before it sets that.
+            self._drained = isinstance(event, BaseException) or event.finish_reason is not None
             if isinstance(event, BaseException):
                 raise event
             yield event
-            if event.finish_reason is not None:
-                return
 
     def result(self) -> Generation:
         """Wait for the end and return the generation, or raise what ended it."""
