@@ -5,4 +5,5 @@ GROUPS: dict[str, str] = {
     "dense2": "oracles.recipes.dense2:RECIPES",
     "looped": "oracles.recipes.looped:RECIPES",
     "moe1": "oracles.recipes.moe1:RECIPES",
+    "moe2": "oracles.recipes.moe2:RECIPES",
 }
