@@ -161,8 +161,9 @@ class ArchRun:
         for planned in plan(recipe, full=full, compiled=compiled):
             for form in filter(None, (planned.reference_form, planned.form)):
                 if form not in folders:
-                    folders[form], module = self._build(recipe, form, module)
-            verdict = self._judge(name, module, planned, folders, bisect)
+                    folders[form], built = self.build(recipe, form)
+                    module = module or built
+            verdict = self.judge(name, module, planned, folders, bisect)
             if verdict.status == EQUAL and planned.reference_form is not None:
                 verdict = self._same_parameters(verdict, folders[planned.form], folders[planned.reference_form])
             yield verdict
@@ -178,7 +179,7 @@ class ArchRun:
             yield self._refused(name, "", before, error)
             return
         module, folders = str(answer["module"]), {plain: form_folder(recipe, plain, self.root)}
-        base = self._judge(name, module, before, folders, False)
+        base = self.judge(name, module, before, folders)
         if base.result is None or base.status not in (EQUAL, DIFFERS):
             yield base
             return
@@ -187,26 +188,28 @@ class ArchRun:
             planned = replace(before, form=form, label=f"mutate {kind}")
             folder = form_folder(recipe, form, self.root)
             self._builder.build(recipe, form, folder)
-            result = self._judge(name, module, planned, {form: folder}, False)
+            result = self.judge(name, module, planned, {form: folder})
             shutil.rmtree(folder)
             yield _moved(result, kind, base.result.reference_sha256)
 
-    def _build(self, recipe: Recipe, form: Form, module: str) -> tuple[Path | OracleRefused, str]:
+    def build(self, recipe: Recipe, form: Form) -> tuple[Path | OracleRefused, str]:
+        """The folder of a form, or the oracle's refusal to build it, and the name of the module."""
         folder = form_folder(recipe, form, self.root)
         try:
             answer = self._builder.build(recipe, form, folder)
         except OracleRefused as error:
-            return error, module
+            return error, ""
         return folder, str(answer["module"])
 
-    def _judge(
+    def judge(
         self,
         name: str,
         module: str,
         planned: Planned,
         folders: Mapping[Form, Path | OracleRefused],
-        bisect: bool,
+        bisect: bool = False,
     ) -> ArchResult:
+        """The verdict on one cell; folders: where each form is, or the oracle's refusal to build it."""
         model, reference = folders[planned.form], folders[planned.reference_form or planned.form]
         for made in (model, reference):
             if isinstance(made, OracleRefused):
@@ -252,7 +255,7 @@ class ArchRun:
 def _moved(result: ArchResult, kind: str, before: str) -> ArchResult:
     if result.status != EQUAL or result.result is None:
         return result
-    moved, listed = result.result.reference_sha256 != before, find_unmoved(result.recipe, kind)
+    moved, listed = array_changed(result.result, before), find_unmoved(result.recipe, kind)
     if moved and listed is None:
         return result
     if moved:
@@ -260,6 +263,11 @@ def _moved(result: ArchResult, kind: str, before: str) -> ArchResult:
     if listed is None:
         return replace(result, status=FAILED, why="the oracle's logits do not move")
     return replace(result, status=NOT_RUN, why=f"unread by the oracle: {listed.reason}")
+
+
+def array_changed(result: CellResult, before: str) -> bool:
+    """Whether the reference answered anything else than before."""
+    return result.reference_sha256 != before
 
 
 def _why(result: CellResult) -> str:
