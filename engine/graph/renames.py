@@ -94,6 +94,19 @@ class Change:
         return {k: self.change(v) if re.search(self.pattern, k) else v for k, v in arrays.items()}
 
 
+@dataclass(frozen=True)
+class Fallback:
+    """Where `key` is not stored, the value under `source` stands for it too."""
+
+    key: str
+    source: str
+
+    def __call__(self, arrays: Arrays) -> Arrays:
+        if self.key in arrays or self.source not in arrays:
+            return arrays
+        return {**arrays, self.key: arrays[self.source]}
+
+
 def halves(axis: int) -> Callable[[mx.array], list[mx.array]]:
     """Cut an array into two along `axis`."""
     return lambda array: list(mx.split(array, 2, axis=axis))

@@ -38,6 +38,10 @@ class Config(Mapping[str, Any]):
         outer = {"model_type": self._values.get("model_type")}
         return Config({**outer, **defaults, **value}, f"{self.path}{key}.", self.seen)
 
+    def defaulted(self, defaults: Mapping[str, Any]) -> Config:
+        """The same with `defaults` for the keys that it lacks; a null stays a null."""
+        return Config({**defaults, **self._values}, self.path, self.seen)
+
     def replaced(self, **values: Any) -> Config:
         """The same with `values` in place of what it says."""
         return Config({**self._values, **values}, self.path, self.seen)
@@ -104,11 +108,18 @@ def qk_heads(config: Config, where: Any = "head", q: str | None = "q_norm", k: s
     return QkNorm(q=rms(config, q), k=rms(config, k), where=where)
 
 
+def rope_base(config: Config, default: object = _MISSING) -> float:
+    """rope_theta, also where transformers 5 nests it under rope_parameters."""
+    given = config.get("rope_parameters") or {}
+    nested = given.get("rope_theta") if isinstance(given, Mapping) else None
+    return config.number("rope_theta", default if nested is None else nested)
+
+
 def rope(config: Config, dims: int, theta: object = 10000.0, traditional: bool = False) -> RopeSpec:
     """Rope from rope_theta and rope_scaling, or from transformers 5's nested rope_parameters."""
     given = config.get("rope_parameters") or {}
     nested = given if isinstance(given, Mapping) else {}
-    base = Config({"rope_theta": config.read("rope_theta", nested.get("rope_theta", theta))}).number("rope_theta")
+    base = rope_base(config, theta)
     for key in ("rope_scaling", "rope_parameters"):
         if not isinstance(config.get(key) or {}, Mapping):
             raise InvalidValue(f"config.json {key}", config[key], "an object or null")
@@ -124,6 +135,11 @@ def rope(config: Config, dims: int, theta: object = 10000.0, traditional: bool =
 def plain_rope(dims: int, base: float, traditional: bool = False) -> RopeSpec:
     """A rope that no scaling in the config can change."""
     return RopeSpec(dims=dims, base=base, traditional=traditional)
+
+
+def even_head_dim(config: Config) -> int:
+    """hidden_size / num_attention_heads, whatever head_dim says."""
+    return config.positive("hidden_size") // config.positive("num_attention_heads")
 
 
 def attention(config: Config, **changes: Any) -> AttentionSpec:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.graph.families.common import Config, arch, attention, mlp, plain_rope, rms
+from engine.graph.families.common import Config, arch, attention, mlp, plain_rope, rms, rope_base
 from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, Norms, StemSpec
 
 
@@ -22,7 +22,7 @@ def spec(config: Config) -> ArchSpec:
     attn = attention(
         config,
         head_dim=head_dim,
-        rope=plain_rope(head_dim, config.number("rope_theta", 10000.0), traditional),
+        rope=plain_rope(head_dim, rope_base(config, 10000.0), traditional),
         scale=1.0 / (config.number("query_pre_attn_scalar", 144.0) ** 0.5),
         softcap=config.number("attn_logit_softcapping", 50.0),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.graph.families.common import Config, arch, attention, mlp, rms, rope
+from engine.graph.families.common import Config, arch, attention, mlp, plain_rope, rms, rope_base
 from engine.graph.spec import ArchSpec, LayerSpec, Norms
 
 
@@ -13,7 +13,7 @@ def spec(config: Config) -> ArchSpec:
         attention=attention(
             config,
             head_dim=head_dim,
-            rope=rope(config, rotated, config.read("rope_theta"), traditional=True),
+            rope=plain_rope(rotated, rope_base(config), config.flag("rope_traditional", True)),
             qkv_bias=config.flag("attention_bias"),
         ),
         mlp=mlp(config, up="gate_up_proj", fused=True),

@@ -1,0 +1,32 @@
+"""internlm2: llama under its own names, with q, k and v in one matrix, cut per key/value head."""
+
+from __future__ import annotations
+
+from engine.graph.families.common import Config, arch, attention, even_head_dim, mlp, pre_norms, rope
+from engine.graph.renames import Drop
+from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, StemSpec
+
+TABLES = Drop((r"attention\.rope\.inv_freq",))
+
+
+def spec(config: Config) -> ArchSpec:
+    head_dim, bias = even_head_dim(config), config.flag("bias", True)
+    attn = attention(
+        config,
+        head_dim=head_dim,
+        rope=rope(config, head_dim),
+        qkv="wqkv",
+        packed="groups",
+        o="wo",
+        qkv_bias=bias,
+        out_bias=bias,
+    )
+    layer = LayerSpec(
+        attention=attn,
+        mlp=mlp(config, gate="w1", up="w3", down="w2"),
+        norms=pre_norms(config, "attention_norm", "ffn_norm"),
+        attn_key="attention",
+        mlp_key="feed_forward",
+    )
+    head = HeadSpec(tied=config.flag("tie_word_embeddings", False), key="output")
+    return arch(config, layer, head=head, stem=StemSpec(key="model.tok_embeddings"), rules=(TABLES,))

@@ -1,0 +1,27 @@
+"""minicpm: llama with factors on the embedding, both residual branches and the hidden states before an untied head."""
+
+from __future__ import annotations
+
+from engine.graph.families.common import Config, arch, attention, even_head_dim, mlp, pre_norms, rope
+from engine.graph.renames import UNTIE, Fallback
+from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, StemSpec
+
+HEAD = Fallback("lm_head.weight", "model.embed_tokens.weight")  # a checkpoint without a head, in an untied config
+
+
+def spec(config: Config) -> ArchSpec:
+    head_dim, tied = even_head_dim(config), config.flag("tie_word_embeddings", False)
+    layer = LayerSpec(
+        attention=attention(config, head_dim=head_dim, rope=rope(config, head_dim, 1000000.0)),
+        mlp=mlp(config),
+        norms=pre_norms(config),
+        residual_scale=config.number("scale_depth") / config.positive("num_hidden_layers") ** 0.5,
+    )
+    shrink = config.positive("hidden_size") / config.number("dim_model_base")
+    return arch(
+        config,
+        layer,
+        stem=StemSpec(scale=config.number("scale_emb")),
+        head=HeadSpec(tied="matmul") if tied else HeadSpec(tied=False, divide_hidden=shrink),
+        rules=(UNTIE,) if tied else (HEAD,),
+    )
