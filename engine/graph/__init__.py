@@ -3,7 +3,9 @@
 BUILDERS: dict[str, str] = {
     "AltUpLayerSpec": "engine.graph.altup:AltUpLayer",
     "AttentionSpec": "engine.graph.attention:Attention",
+    "BlendedMoeSpec": "engine.graph.blended_moe:BlendedMoe",
     "DualMlpSpec": "engine.graph.dual_mlp:DualMlp",
+    "ExpertListSpec": "engine.graph.expert_list:ExpertList",
     "LayerSpec": "engine.graph.layers:Layer",
     "LinearSpec": "engine.graph.layers:LinearMixer",
     "MlpSpec": "engine.graph.mlp:Mlp",

@@ -1,0 +1,81 @@
+"""bailing_moe: fused q, k and v under other names, group-limited routing from the back, and a head of unit columns."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+
+from engine.errors import InvalidValue
+from engine.graph.families.common import Config, arch, attention, even_head_dim, mlp, pre_norms, qk_heads, rope
+from engine.graph.renames import ROTARY, UNTIE, Change, Rename, stacked
+from engine.graph.spec import ArchSpec, LayerSpec, MoeSpec, RouterSpec, StemSpec
+
+
+def unit_columns(head: mx.array) -> mx.array:
+    """A head [V, D] over the norm of its columns; packed words stay (they were divided before they were packed)."""
+    if not mx.issubdtype(head.dtype, mx.floating):
+        return head
+    return (head / (mx.linalg.norm(head.astype(mx.float32), axis=0, keepdims=True) + 1e-7)).astype(head.dtype)
+
+
+def mixture(config: Config, bias: bool) -> MoeSpec:
+    kinds = {"sigmoid": "sigmoid_float32", "softmax": "softmax_float32"}
+    score = config.read("score_function", "softmax")
+    if score not in kinds:
+        raise InvalidValue("config.json score_function", score, kinds)
+    router = RouterSpec(
+        key="gate.gate_proj",
+        score=kinds[score],  # type: ignore[arg-type]
+        correction="gate.expert_bias" if config.flag("moe_router_enable_expert_bias", False) else None,
+        groups=config.positive("n_group", 1),
+        kept_groups=config.positive("topk_group", 4),
+        pick="back",
+        normalise="sum" if config.flag("norm_topk_prob") else None,
+        only_above_one=True,
+        eps=1e-20,
+        scale=config.number("routed_scaling_factor", 1.0),
+        cast="logits",
+        compiled=True,
+    )
+    hidden, count = config.positive("moe_intermediate_size"), config.count("num_shared_experts")
+    if not config.flag("moe_router_enable_shared_expert", True):
+        count = 0
+    wide = (config.count("moe_shared_expert_intermediate_size", 0) or hidden) * count
+    return MoeSpec(
+        experts=config.positive("num_experts"),
+        top_k=config.positive("num_experts_per_tok"),
+        router=router,
+        expert=mlp(config, hidden=hidden, bias=bias),
+        compiled=True,
+        shared=mlp(config, hidden=wide, bias=bias) if wide else None,
+    )
+
+
+def spec(config: Config) -> ArchSpec:
+    bias, head_dim = config.flag("use_bias", False), even_head_dim(config)
+    rotated = config.read("rotary_dim", None) or int(head_dim * config.number("partial_rotary_factor", 1.0))
+    attn = attention(
+        config,
+        head_dim=head_dim,
+        rope=rope(config, rotated),
+        qkv="query_key_value",
+        o="dense",
+        qkv_bias=config.flag("use_qkv_bias", False),
+        out_bias=bias,
+        qk_norm=qk_heads(config, q="query_layernorm", k="key_layernorm") if config.flag("use_qk_norm", False) else None,
+    )
+    dense, sparse, first = mlp(config, bias=bias), mixture(config, bias), config.count("first_k_dense_replace")
+    layers = [
+        LayerSpec(attention=attn, attn_key="attention", mlp=sparse if i >= first else dense, norms=pre_norms(config))
+        for i in range(config.positive("num_hidden_layers"))
+    ]
+    tied, unit = config.flag("tie_word_embeddings", False), config.flag("norm_head", False)
+    if tied and unit:
+        raise InvalidValue("config.json norm_head", unit, "false with tie_word_embeddings, as there is no head")
+    rules = (
+        ROTARY,
+        *stacked("mlp", "switch_mlp"),
+        Rename(r"\.mlp\.gate\.(weight|bias)$", r".mlp.gate.gate_proj.\1"),
+        *((UNTIE,) if tied else ()),
+        *((Change(r"^lm_head\.weight$", unit_columns),) if unit else ()),
+    )
+    return arch(config, layers, tied=tied, stem=StemSpec(key="model.word_embeddings"), rules=rules)
