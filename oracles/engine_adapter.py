@@ -24,13 +24,11 @@ class EngineStack:
         self.engine = load_engine(config.model, dtype=config.dtype, kv=config.kv, prefill_chunk=config.chunk)
 
     def probe(self, probe: Probe) -> Trace:
-        traced = self.engine.trace(
-            list(probe.token_ids),
-            chunk=self.config.chunk,
-            head=probe.head,
-            tail=probe.tail,
-            layers="layers" in probe.want,
-        )
+        ids, layers = list(probe.token_ids), "layers" in probe.want
+        if probe.sizes is not None:
+            traced = self.engine.trace(ids, sizes=probe.sizes, layers=layers)
+        else:
+            traced = self.engine.trace(ids, chunk=self.config.chunk, head=probe.head, tail=probe.tail, layers=layers)
         tensors = dict(traced.layers)
         if "logits" in probe.want:
             tensors["logits"] = traced.logits
