@@ -5,6 +5,8 @@ Letters: B rows, L length, D model dimension, H query heads, K key/value heads, 
 
 from __future__ import annotations
 
+from functools import partial
+
 import mlx.core as mx
 import mlx.nn as nn
 
@@ -13,6 +15,14 @@ from engine.graph.norms import Norm, build_norm
 from engine.graph.params import Linear, PackedLinear, Weights
 from engine.graph.rope import build_rope
 from engine.graph.spec import ArchSpec, AttentionSpec, GateSpec, NormSpec, QueryScale
+from engine.kv.base import KVView
+
+
+@partial(mx.compile, shapeless=True)
+def rounded_8bit(x: mx.array, scale: mx.array) -> mx.array:
+    """x as 8-bit integers times `scale`, in float32 and back (mlx-lm 0.32.2, models/afm7.py)."""
+    steps = mx.clip((x.astype(mx.float32) / scale).round(), -128, 127)
+    return (steps * scale).astype(x.dtype)
 
 
 class Attention:
@@ -47,6 +57,7 @@ class Attention:
         self.out_norm = norm(spec.out_norm, spec.heads * self.v_dim)
         self.sinks = weights.take(weights.join(path, spec.sinks), (spec.heads,)) if spec.sinks else None
         self.q_gain = weights.take(weights.join(path, spec.q_gain), (spec.heads,)) if spec.q_gain else None
+        self.int8 = [weights.take(weights.join(path, key), ()) for key in spec.int8] if spec.int8 else None
         self.gate = None
         if spec.gate is not None:
             self.gate = linear(
@@ -55,6 +66,15 @@ class Attention:
 
     def __call__(self, x: mx.array, ctx: Forward, cache: int) -> mx.array:
         """x [B, L, D] -> [B, L, D]; appends to ctx.caches[cache], or attends what an earlier layer appended."""
+        queries, view = self.append(x, ctx, cache)
+        spec, back = self.spec, queries.dtype
+        if spec.float32 == "always" or (spec.float32 == "float16" and back == mx.float16):
+            queries = queries.astype(mx.float32)
+        out = view.attend(queries, spec.scale, ctx.masks, softcap=spec.softcap, sinks=self.sinks)  # [B, H, L, E]
+        return self.output(out.astype(back) if spec.float32 else out, x)
+
+    def append(self, x: mx.array, ctx: Forward, cache: int) -> tuple[mx.array, KVView]:
+        """The queries [B, H, L, E] of x, and the view that holds the keys and values of x, or another layer's."""
         spec = self.spec
         B, L, _ = x.shape
         source = None if spec.reads is None else ctx.views[spec.reads]
@@ -76,17 +96,17 @@ class Attention:
             values = (self.v_norm(values) if self.v_norm else values).transpose(0, 2, 1, 3)
             if spec.value_scale is not None:
                 values = values * spec.value_scale
+            if self.int8 is not None:
+                keys, values = rounded_8bit(keys, self.int8[0]), rounded_8bit(values, self.int8[1])
             source = ctx.views[cache] = ctx.caches[cache].append(keys, values)
-        attended, back = queries, queries.dtype
-        if spec.float32 == "always" or (spec.float32 == "float16" and back == mx.float16):
-            attended = queries.astype(mx.float32)
-        out = source.attend(attended, spec.scale, ctx.masks, softcap=spec.softcap, sinks=self.sinks)  # [B, H, L, E]
-        if spec.float32:
-            out = out.astype(back)
+        return queries, source
+
+    def output(self, out: mx.array, x: mx.array) -> mx.array:
+        """What was attended [B, H, L, E], gated by x, through the last projection: [B, L, D]."""
         out = out.transpose(0, 2, 1, 3)  # [B, L, H, E]
-        if self.gate is not None and spec.gate is not None:
-            out = _gated(out, self.gate(x), spec.gate)
-        out = out.reshape(B, L, -1)
+        if self.gate is not None and self.spec.gate is not None:
+            out = _gated(out, self.gate(x), self.spec.gate)
+        out = out.reshape(*x.shape[:2], -1)
         return self.o(self.out_norm(out) if self.out_norm else out)
 
     def _project(self, x: mx.array) -> tuple[mx.array, mx.array | None, mx.array | None]:

@@ -24,7 +24,9 @@ class Decoder:
     def __init__(self, spec: ArchSpec, weights: Weights) -> None:
         self.spec = spec
         self.stem = build(spec.stem, spec, weights)
-        self.layers = [build(layer, spec, weights, f"{spec.layers_key}.{i}") for i, layer in enumerate(spec.layers)]
+        at = spec.layers_key
+        keys = [f"{at}.{i}" for i in range(len(spec.layers))] if isinstance(at, str) else at
+        self.layers = [build(layer, spec, weights, key) for layer, key in zip(spec.layers, keys, strict=True)]
         self.outlet = build(spec.outlet, spec, weights, "") if spec.outlet is not None else None
         self.norm = build_norm(spec.norm, spec.dim, weights, "") if spec.norm is not None else None
         self.head = Head(spec.head, spec, weights, self.stem.table)

@@ -6,6 +6,7 @@ round differently from separate operations (mlx-lm 0.32.2, models/activations.py
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -42,6 +43,17 @@ def geglu_compiled(gate: mx.array, up: mx.array) -> mx.array:
 
 
 @partial(mx.compile, shapeless=True)
+def _gelu_above(x: mx.array, deviations: mx.array) -> mx.array:
+    mean, std = mx.mean(x, axis=-1, keepdims=True), mx.std(x, axis=-1, keepdims=True)
+    return nn.gelu_approx(mx.maximum(0, x - (mean + std * deviations.astype(std.dtype))))
+
+
+def gelu_sparse(gate: mx.array, up: mx.array, sparsity: float) -> mx.array:
+    """Gated gelu of what exceeds the quantile `sparsity` of a normal distribution with the gate's moments."""
+    return _gelu_above(gate, math.sqrt(2.0) * mx.erfinv(mx.array(2 * sparsity - 1))) * up
+
+
+@partial(mx.compile, shapeless=True)
 def relu_squared(x: mx.array) -> mx.array:
     return nn.relu(x).square()
 
@@ -60,6 +72,7 @@ GATED: dict[str, Callable[..., mx.array]] = {
     "relu2": _plain(nn.relu2),
     "gelu": _plain(nn.gelu),
     "gelu_approx": _plain(nn.gelu_approx),
+    "gelu_sparse": gelu_sparse,
     "geglu_compiled": geglu_compiled,
 }
 PLAIN: dict[str, Callable[[mx.array], mx.array]] = {

@@ -41,11 +41,23 @@ class HeadsLayerNorm:
         return self.weight * mx.fast.layer_norm(x, None, None, self.eps)
 
 
+class Gain:
+    """A scalar factor in a norm's place."""
+
+    def __init__(self, factor: mx.array) -> None:
+        self.factor = factor
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return x * self.factor.astype(x.dtype)
+
+
 def build_norm(spec: NormSpec, dim: int, weights: Weights, path: str, heads: int = 1) -> Norm:
     """The norm of `dim` values whose key is relative to `path`."""
     if spec.key is None:
         return RmsNorm(None, spec.eps) if spec.kind == "rms" else LayerNorm(None, None, spec.eps)
     key = weights.join(path, spec.key)
+    if spec.kind == "gain":
+        return Gain(weights.take(key, (1,)))
     if spec.kind == "layer_heads":
         return HeadsLayerNorm(weights.take(f"{key}.weight", (heads, dim)), spec.eps)
     if spec.kind == "layer_stacked":

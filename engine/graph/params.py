@@ -119,10 +119,11 @@ class PackedExpertsLinear:
 
 
 class Weights:
-    """A checkpoint's arrays by key, handed out once each and checked against the shape that the spec asks."""
+    """A checkpoint's arrays by key, handed out and checked against the shape that the spec asks."""
 
     def __init__(self, arrays: Mapping[str, mx.array], config: Mapping[str, Any], path: str) -> None:
         self._left = dict(arrays)
+        self._given: dict[str, mx.array] = {}
         self._path = path
         self._quantization = _quantization(config)
         self._missing: list[str] = []
@@ -136,14 +137,18 @@ class Weights:
 
     def take(self, key: str, shape: tuple[int, ...]) -> mx.array:
         """The parameter under `key`. Absent or misshapen keys are collected, and reported together by `finish`."""
-        self.parameters += math.prod(shape)
+        self._count(key, shape)
         return self._array(key, shape)
 
+    def _count(self, key: str, shape: tuple[int, ...]) -> None:
+        self.parameters += 0 if key in self._given else math.prod(shape)
+
     def _array(self, key: str, shape: tuple[int, ...]) -> mx.array:
-        if key not in self._left:
+        if key not in self._left and key not in self._given:
             self._missing.append(key)
             return mx.zeros(shape)
-        array = self._left.pop(key)
+        array = self._left.pop(key) if key in self._left else self._given[key]
+        self._given[key] = array
         if tuple(array.shape) != shape:
             self._shapes.append(f"{key} {list(array.shape)}, expected {list(shape)}")
         return array
@@ -173,7 +178,7 @@ class Weights:
         if in_dim % packing.group_size:
             raise UnsupportedConfig(f"{path}: group size {packing.group_size} does not divide {in_dim} input features")
         groups = (*rows, in_dim // packing.group_size)
-        self.parameters += math.prod(rows) * in_dim
+        self._count(f"{path}.weight", (*rows, in_dim))
         weight = self._array(f"{path}.weight", (*rows, in_dim * packing.bits // 32))
         scales = self._array(f"{path}.scales", groups)
         biases = self._array(f"{path}.biases", groups) if packing.mode == "affine" else None
@@ -182,10 +187,17 @@ class Weights:
     def embedding(self, path: str, vocab: int, dim: int) -> Embedding:
         return Embedding(self.linear(path, vocab, dim, bias=False))
 
+    def has(self, key: str) -> bool:
+        return key in self._left
+
     def finish(self) -> None:
         """Raise `WeightsMismatch` if any key was missing, misshapen or left over."""
         if self._missing or self._left or self._shapes:
             raise WeightsMismatch(self._path, self._missing, self._left, self._shapes)
+
+    def _seen(self, key: str) -> mx.array | None:
+        """The array under `key`, handed out or not."""
+        return self._left.get(key, self._given.get(key))
 
     def _packing(self, path: str, in_dim: int) -> Packing | None:
         """config.json's entry for `path`; else, where scales are stored, inferred from the shapes (mlx-lm's rule)."""
@@ -197,9 +209,9 @@ class Weights:
             return None
         if isinstance(entry, Mapping) or entry is True:
             return _packing_entry(quantization if entry is True else entry, path)
-        if f"{path}.scales" not in self._left or f"{path}.weight" not in self._left:
+        scales, weight = self._seen(f"{path}.scales"), self._seen(f"{path}.weight")
+        if scales is None or weight is None:
             return None
-        scales, weight = self._left[f"{path}.scales"], self._left[f"{path}.weight"]
         group, bits = in_dim // scales.shape[-1], weight.shape[-1] * 32 // in_dim
         if scales.dtype != mx.uint8:
             return Packing(group, bits, "affine")

@@ -21,12 +21,12 @@ class NormSpec:
     """A normalisation. key None: no weight. offset: added to the stored weight (1.0 where w is stored for 1 + w).
 
     kind "rms" | "layer"; "layer_heads" multiplies a weight per head [H, E] outside of the norm; "layer_stacked" does so
-    with one checkpoint key per head ("<key>.norms.<h>.weight").
+    with one checkpoint key per head ("<key>.norms.<h>.weight"); "gain" only multiplies by a scalar (talkie).
     """
 
     key: str | None
     eps: float
-    kind: Literal["rms", "layer", "layer_heads", "layer_stacked"] = "rms"
+    kind: Literal["rms", "layer", "layer_heads", "layer_stacked", "gain"] = "rms"
     bias: bool = False
     offset: float = 0.0
 
@@ -94,7 +94,8 @@ class AttentionSpec:
     key/value head its queries, its key and its value. reads: index of the cache whose view it attends, appended by an
     earlier layer; then it has no keys and values of its own. window: keys a token sees (the mask); cache: how they are
     kept. values "keys": values are the keys' projection (before norm and rope). query_factor: before the rope; q_gain:
-    key of a factor per head, after it. float32: attention itself runs in float32, always or for float16 models.
+    key of a factor per head, after it. int8: keys of the scales by which keys and values are rounded to 8 bits before
+    they are stored (afm7). float32: attention itself runs in float32, always or for float16 models.
     """
 
     heads: int
@@ -114,6 +115,7 @@ class AttentionSpec:
     clip: float | None = None
     qk_norm: QkNorm | None = None
     v_norm: NormSpec | None = None
+    int8: tuple[str, str] | None = None
     values: Literal["own", "keys"] = "own"
     value_scale: float | None = None
     query_factor: float | None = None
@@ -280,12 +282,13 @@ class StemSpec:
 class HeadSpec:
     """From the final hidden states to logits: (hidden / divide_hidden) W^T + b, then * multiply, / divide, soft-cap.
 
-    tied: W is the embedding; "matmul" multiplies by its dense table where mlx-lm does so. raw: W is a bare parameter.
-    softcap_compiled: as mlx-lm compiles it, cap * tanh(x / cap). gain: key of a scalar parameter on the logits.
+    tied: W is the embedding, "absent": where the checkpoint has no head, "matmul": its dense table, as mlx-lm has it
+    (refused where it is quantised). raw: W is a bare parameter. softcap_compiled: as mlx-lm compiles it, cap *
+    tanh(x / cap). gain: key of a scalar parameter on the logits.
     banned: ids whose logits are -inf.
     """
 
-    tied: bool | Literal["matmul"]
+    tied: bool | Literal["matmul", "absent"]
     key: str = "lm_head"
     bias: bool = False
     raw: bool = False
@@ -302,6 +305,7 @@ class HeadSpec:
 class ArchSpec:
     """A whole decoder.
 
+    layers_key: what the layers are numbered under, or a key for each (one that comes twice shares its weights).
     loops: how often the layers run, each pass with caches of its own; loop_norm: the final norm after every pass.
     outlet: a module before the final norm. rules: from either checkpoint layout to mlx-lm's names.
     """
@@ -313,7 +317,7 @@ class ArchSpec:
     norm: NormSpec | None
     head: HeadSpec
     stem: Any = field(default_factory=StemSpec)
-    layers_key: str = "model.layers"
+    layers_key: str | tuple[str, ...] = "model.layers"
     outlet: Any = None
     loops: int = 1
     loop_norm: bool = False

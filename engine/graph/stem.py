@@ -57,7 +57,7 @@ class Head:
             self.weight = table.as_linear.weight
         elif spec.raw:
             self.weight = weights.take(spec.key, (arch.vocab, arch.dim))
-        elif spec.tied:
+        elif spec.tied is True or (spec.tied == "absent" and not weights.has(f"{spec.key}.weight")):
             self.linear = table.as_linear
         else:
             self.linear = weights.linear(spec.key, arch.vocab, arch.dim, spec.bias)

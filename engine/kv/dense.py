@@ -16,8 +16,10 @@ STEP = 256
 
 
 class DenseView(KVView):
-    def __init__(self, keys: mx.array, values: mx.array, offset: int) -> None:
-        self.keys, self.values, self.offset = keys, values, offset
+    """`window`: keys that a token may see, where it is not all of them."""
+
+    def __init__(self, keys: mx.array, values: mx.array, offset: int, window: int | None = None) -> None:
+        self.keys, self.values, self.offset, self.window = keys, values, offset, window
 
     def attend(
         self,
@@ -30,7 +32,10 @@ class DenseView(KVView):
     ) -> mx.array:
         if softcap is not None:
             return self._attend_capped(queries, scale, softcap, masks)
-        mask = None if queries.shape[2] == 1 else "causal"
+        length = queries.shape[2]
+        mask: mx.array | str | None = None if length == 1 else "causal"
+        if self.window is not None:
+            mask = masks.causal(length, self.offset, self.window)
         return mx.fast.scaled_dot_product_attention(
             queries, self.keys, self.values, scale=scale, mask=mask, sinks=sinks
         )
@@ -60,7 +65,8 @@ class DenseView(KVView):
 class DenseKV(LayerKV):
     """A buffer that grows in steps; the tail past `offset` is slack."""
 
-    def __init__(self) -> None:
+    def __init__(self, window: int | None = None) -> None:
+        self.window = window
         self.offset = 0
         self.keys: mx.array | None = None
         self.values: mx.array | None = None
@@ -72,7 +78,7 @@ class DenseKV(LayerKV):
         self.keys[..., start:end, :] = keys
         self.values[..., start:end, :] = values
         self.offset = end
-        return DenseView(self.keys[..., :end, :], self.values[..., :end, :], start)
+        return DenseView(self.keys[..., :end, :], self.values[..., :end, :], start, self.window)
 
     def arrays(self) -> list[mx.array]:
         return [] if self.keys is None or self.values is None else [self.keys, self.values]

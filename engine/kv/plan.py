@@ -71,7 +71,7 @@ def parse_kv(text: str) -> KVRequest:
 
 
 _FRESH: dict[str, Callable[[CacheSpec], LayerKV]] = {
-    "dense": lambda spec: DenseKV(),
+    "dense": lambda spec: DenseKV(spec.window),
     "rotating": RotatingKV,
     "chunked": ChunkedKV,
 }

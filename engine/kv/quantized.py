@@ -18,8 +18,10 @@ Packed = tuple[mx.array, mx.array, mx.array]
 
 
 class QuantizedView(KVView):
-    def __init__(self, keys: Packed, values: Packed, offset: int, bits: int, group_size: int) -> None:
-        self.keys, self.values, self.offset = keys, values, offset
+    def __init__(
+        self, keys: Packed, values: Packed, offset: int, bits: int, group_size: int, window: int | None = None
+    ) -> None:
+        self.keys, self.values, self.offset, self.window = keys, values, offset, window
         self.bits, self.group_size = bits, group_size
 
     def attend(
@@ -42,8 +44,9 @@ class QuantizedView(KVView):
             queries = queries.reshape(B, K, H // K, L, D)  # [B, K, H/K, L, D]
             keys, values = _each(keys, -3), _each(values, -3)  # [B, K, 1, S, ...]
         scores = mx.quantized_matmul(queries, *keys, transpose=True, group_size=self.group_size, bits=self.bits)
-        if L > 1:
-            scores = mx.where(masks.causal(L, self.offset), scores, mx.finfo(scores.dtype).min)  # [..., L, S]
+        if L > 1 or self.window is not None:
+            mask = masks.causal(L, self.offset, self.window)
+            scores = mx.where(mask, scores, mx.finfo(scores.dtype).min)  # [..., L, S]
         scores = mx.softmax(scores, axis=-1, precise=True)
         out = mx.quantized_matmul(scores, *values, transpose=False, group_size=self.group_size, bits=self.bits)
         return out.reshape(B, H, L, out.shape[-1])
@@ -57,8 +60,8 @@ class QuantizedView(KVView):
 class QuantizedKV(LayerKV):
     """Quantised on append. Made from a dense cache by `from_dense` (mlx-lm's conversion)."""
 
-    def __init__(self, bits: int, group_size: int) -> None:
-        self.bits, self.group_size = bits, group_size
+    def __init__(self, bits: int, group_size: int, window: int | None = None) -> None:
+        self.bits, self.group_size, self.window = bits, group_size, window
         self.offset = 0
         self.keys: Packed | None = None
         self.values: Packed | None = None
@@ -66,7 +69,7 @@ class QuantizedKV(LayerKV):
     @classmethod
     def from_dense(cls, dense: DenseKV, bits: int, group_size: int) -> QuantizedKV:
         """Quantise a dense cache's whole buffer, slack included, as mlx-lm's `to_quantized` does."""
-        cache = cls(bits, group_size)
+        cache = cls(bits, group_size, dense.window)
         cache.offset = dense.offset
         if dense.keys is not None and dense.values is not None:
             cache.keys = cache._quantize(dense.keys)
@@ -82,7 +85,8 @@ class QuantizedKV(LayerKV):
         self.keys = self._stored(self.keys, self._quantize(keys), start, end)
         self.values = self._stored(self.values, self._quantize(values), start, end)
         self.offset = end
-        return QuantizedView(_upto(self.keys, end), _upto(self.values, end), start, self.bits, self.group_size)
+        keys_seen, values_seen = _upto(self.keys, end), _upto(self.values, end)
+        return QuantizedView(keys_seen, values_seen, start, self.bits, self.group_size, self.window)
 
     @staticmethod
     def _stored(buffer: Packed | None, new: Packed, start: int, end: int) -> Packed:

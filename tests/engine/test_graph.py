@@ -12,10 +12,10 @@ import mlx.core as mx
 import pytest
 
 from engine import errors, load
-from engine.graph.families import FAMILIES, build_spec
+from engine.graph.families import build_spec
 from engine.graph.rope import build_rope
 from engine.graph.spec import RopeSpec
-from oracles.tiny import tiny_model
+from oracles.tiny import FAMILIES, tiny_model
 
 IDS = tuple(range(2, 40))
 

@@ -61,7 +61,7 @@ def spec(config: Config) -> ArchSpec:
         outlet=UnstackSpec(at=AT, streams=streams),
         norm=rms(text, f"{AT}.norm"),
         head=HeadSpec(tied=True, softcap=text.read("final_logit_softcapping", None), softcap_compiled=True),
-        rules=(Drop((r"^model\.(vision_tower|audio_tower|embed_audio|embed_vision)\.",)),),
+        rules=(Drop((r"^model\.(vision_tower|audio_tower|embed_audio|embed_vision)\.",)), unread(sources)),
     )
 
 
@@ -75,6 +75,12 @@ def shared_caches(kinds: list[str], shared: int) -> list[int | None]:
         if kind not in last:
             raise InvalidValue("config.json num_kv_shared_layers", shared, f"a number that leaves one {kind} layer")
     return [None if i < own else last[kind] for i, kind in enumerate(kinds)]
+
+
+def unread(sources: list[int | None]) -> Drop:
+    """Keys and values of the layers that read another's; checkpoints hold them all the same."""
+    layers = "|".join(str(i) for i, source in enumerate(sources) if source is not None)
+    return Drop((rf"layers\.({layers})\.self_attn\.([kv]_proj|k_norm)\.",))
 
 
 def around(config: Config) -> Norms:

@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.graph.dual_mlp import DualMlpSpec
 from engine.graph.families.common import Config, arch, attention, mlp, qk_heads, rms, sliding
-from engine.graph.families.gemma3n import around, shared_caches
+from engine.graph.families.gemma3n import around, shared_caches, unread
 from engine.graph.per_layer import PerLayerGateSpec, PerLayerStemSpec, TailedLayerSpec
 from engine.graph.renames import Drop, Rename, Split, halves
 from engine.graph.spec import ArchSpec, AttentionSpec, HeadSpec, LayerSpec, MlpSpec, RopeSpec, StemSpec
@@ -56,7 +56,6 @@ def spec(config: Config) -> ArchSpec:
     if width:
         rows = config.positive("vocab_size_per_layer_input")
         stem = PerLayerStemSpec(stem=stem, at="model", vocab=rows, dim=width, eps=eps)
-    unused = "|".join(str(i) for i, source in enumerate(sources) if source is not None)
     return arch(
         config,
         [layer(i) for i in range(layers)],
@@ -68,7 +67,7 @@ def spec(config: Config) -> ArchSpec:
         ),
         rules=(
             Drop((r"self_attn\.rotary_emb", r"(in|out)put_(min|max)")),
-            Drop((rf"layers\.({unused})\.self_attn\.([kv]_proj|k_norm)",)),
+            unread(sources),
             Split(
                 r"(.*\.experts)\.gate_up_proj",
                 (r"\1.switch_glu.gate_proj.weight", r"\1.switch_glu.up_proj.weight"),
