@@ -18,7 +18,7 @@ from lab import sensors
 from lab.design import Launch, Plan, Role
 from lab.sensors import Reading
 from lab.stats import Better, quad_value
-from oracles.contract import SchemeNotLive, StackConfig, TimeProbe, Trace
+from oracles.contract import ForwardProbe, SchemeNotLive, StackConfig, TimeProbe, Trace
 from oracles.live import require_scheme
 
 Part = Literal["pilot", "aa", "ab"]
@@ -42,7 +42,7 @@ class Asked(Protocol):
     @property
     def pid(self) -> int: ...
 
-    def probe(self, probe: TimeProbe) -> Trace: ...
+    def probe(self, probe: TimeProbe | ForwardProbe) -> Trace: ...
 
     def close(self) -> None: ...
 
@@ -158,7 +158,7 @@ class Bench:
     """Everything that taking samples needs from outside. `record` is called once for each sample, as it is taken."""
 
     arms: Mapping[Role, StackConfig]
-    probe: TimeProbe
+    probe: TimeProbe | ForwardProbe
     start: Start
     record: Callable[[Sample], None]
     tick: Callable[[str], None]

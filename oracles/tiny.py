@@ -15,16 +15,18 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import mlx.core as mx
 import numpy as np
 
 from engine import errors
 
+if TYPE_CHECKING:
+    import mlx.core as mx  # loaded where arrays are made: a worker chooses its BLAS after importing this
+
 LAYERS, HEADS, KV_HEADS, MLP, EOS = 3, 4, 2, 128, 1
 MATRIX_STD, HEAD_STD, NORM_STD, BIAS_STD = 0.2, 0.5, 0.3, 0.3
-DTYPES = {"float32": mx.float32, "bfloat16": mx.bfloat16, "float16": mx.float16}
+DTYPES = ("float32", "bfloat16", "float16")
 # name -> (bits, group size); "mixed" has overrides as well, see `_layer_quantization`.
 QUANTS: dict[str, tuple[int, int]] = {"q4g32": (4, 32), "q4g64": (4, 64), "mixed": (4, 64)}
 
@@ -144,8 +146,11 @@ def tiny_root() -> Path:
 
 def build(family: str, *, dtype: str, quant: str | None, seed: int) -> tuple[dict[str, Any], dict[str, mx.array]]:
     """The config and the weights of a tiny model, by mlx-lm's names."""
+    import mlx.core as mx
+
     recipe = RECIPES[family]
-    weights = {name: mx.array(value).astype(DTYPES[dtype]) for name, value in _values(recipe, seed).items()}
+    mx_dtype = {"float32": mx.float32, "bfloat16": mx.bfloat16, "float16": mx.float16}[dtype]
+    weights = {name: mx.array(value).astype(mx_dtype) for name, value in _values(recipe, seed).items()}
     config = _config(recipe, dtype)
     if quant is not None:
         quantization: dict[str, Any] = {"group_size": QUANTS[quant][1], "bits": QUANTS[quant][0]}
@@ -165,6 +170,8 @@ def build(family: str, *, dtype: str, quant: str | None, seed: int) -> tuple[dic
 
 def write_model(folder: Path, config: Mapping[str, Any], weights: dict[str, mx.array]) -> None:
     """Write a model folder in one step: it is there whole or not at all, also under two writers."""
+    import mlx.core as mx
+
     staging = Path(tempfile.mkdtemp(prefix=".tiny-", dir=folder.parent))
     mx.save_safetensors(str(staging / "model.safetensors"), weights, metadata={"format": "mlx"})
     (staging / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")

@@ -3,32 +3,137 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from lab.console import Output, progress_callback
+from lab.console import Output, progress_callback, wide_console
 
-HELP = "decode or prefill speed against mlx-lm, interleaved, with interval and percent of the machine's limit"
-EXAMPLE = "frontier bench decode --against mlx-lm --rounds 4"
+if TYPE_CHECKING:
+    from lab.graph_bench import ModelResult
+
+HELP = "decode, prefill or bare graph speed against mlx-lm, interleaved, with interval"
+EXAMPLE = "frontier bench graph --models llama --launches 8"
 DEFAULT_MODEL = "smollm2-135m-instruct-fp32"
 SEED = 7
 DECODE_TOKENS = 33
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Flags of `frontier bench`."""
-    parser.add_argument("task", choices=("decode", "prefill"))
-    parser.add_argument("--model", default=DEFAULT_MODEL, help="built-in name, model folder or hub id")
-    parser.add_argument("--against", choices=("mlx-lm", "optiq", "engine"), default="mlx-lm", help="engine: an A/A run")
-    parser.add_argument("--kv", default="native", help="KV scheme of both sides: native, kv8, kv4:g32, ...")
-    parser.add_argument("--rounds", type=int, default=4, metavar="N", help="quads of four samples (default: 4)")
-    parser.add_argument("--prompt-tokens", type=int, default=128, metavar="N")
-    parser.add_argument("--max-tokens", type=int, metavar="N", help="tokens a decode sample (default: 33)")
+    """Tasks of `frontier bench`."""
+    tasks = parser.add_subparsers(dest="task", required=True, metavar="TASK")
+    for task in ("decode", "prefill"):
+        one = tasks.add_parser(
+            task, help=f"{task} speed of a model through the whole engine, with percent of the limit"
+        )
+        one.add_argument("--model", default=DEFAULT_MODEL, help="built-in name, model folder or hub id")
+        one.add_argument(
+            "--against", choices=("mlx-lm", "optiq", "engine"), default="mlx-lm", help="engine: an A/A run"
+        )
+        one.add_argument("--kv", default="native", help="KV scheme of both sides: native, kv8, kv4:g32, ...")
+        one.add_argument("--rounds", type=int, default=4, metavar="N", help="quads of four samples (default: 4)")
+        one.add_argument("--prompt-tokens", type=int, default=128, metavar="N")
+        if task == "decode":
+            one.add_argument(
+                "--max-tokens", type=int, default=DECODE_TOKENS, metavar="N", help="tokens a sample (default: 33)"
+            )
+    graph = tasks.add_parser(
+        "graph", help="the forwards alone, of several architectures, on random models of real shape"
+    )
+    graph.add_argument("--models", metavar="A,B", help="default: llama,gemma3_text,gpt_oss,qwen3_moe,cohere2")
+    graph.add_argument("--size", choices=("tiny", "small"), default="small")
+    graph.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
+    graph.add_argument("--against", choices=("mlx-lm", "engine"), default="mlx-lm", help="engine: an A/A run")
+    graph.add_argument("--machine", default="shared", metavar="CLASS", help="quiet or shared: the limits that hold")
+    graph.add_argument(
+        "--launches", type=int, default=8, metavar="N", help="of two quads, in new processes (default: 8)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Exit code 0 whatever the ratio is."""
-    from engine import errors, load_tokenizer, parse_kv, resolve_model
+    """Exit code 0 whatever a ratio is; `graph` has a criterion, and 1 when a row does not meet it."""
+    out = Output(as_json=args.json)
+    return run_graph(args, out) if args.task == "graph" else run_task(args, out)
+
+
+def run_graph(args: argparse.Namespace, out: Output) -> int:
+    """Exit code 1 when a row reads "not met"; "undecided" and "not run" count for nothing."""
+    from engine import machine
+    from lab.graph_bench import DECODE_STEPS, PREFILL_TOKENS, Limits, run_model
+    from lab.graph_models import CONFIGS, build, prompt
+    from lab.judge import document
+    from oracles.client import Worker
+    from oracles.contract import StackConfig
+
+    limits = Limits.of(args.machine)
+    models = args.models.split(",") if args.models else list(CONFIGS)
+    folders = build(models, args.size, args.dtype)
+    results: list[ModelResult] = []
+    out.line(
+        f"forwards alone, {args.dtype}, BLAS {args.blas}: prefill {PREFILL_TOKENS}, decode {DECODE_STEPS} behind it; "
+        f"met: lower 95 % bound >= {limits.bound:.2f}, half-width <= {100 * limits.half_width:.0f} % ({limits.machine})"
+    )
+    with progress_callback() as bar:
+        for done, model in enumerate(models):
+            arms = [StackConfig(stack=s, model=str(folders[model]), blas=args.blas) for s in (args.against, "engine")]
+            result = run_model(
+                model,
+                (arms[0], arms[1]),
+                prompt(args.size, PREFILL_TOKENS),
+                args.launches,
+                limits,
+                Worker,
+                lambda what, done=done: bar("models", done, len(models)),  # type: ignore[misc]
+            )
+            results.append(result)
+    print_graph(out, results, args.against)
+    rows = [row for result in results for row in result.rows]
+    verdicts = [row.verdict for row in rows] + [result.memory_verdict for result in results]
+    out.document(
+        {
+            "task": "graph",
+            "against": args.against,
+            "size": args.size,
+            "dtype": args.dtype,
+            "machine": machine().key,
+            "limits": document(limits),
+            "counts": {verdict: verdicts.count(verdict) for verdict in sorted(set(verdicts))},
+            "models": [document(result) for result in results],
+        },
+        always=True,
+    )
+    return 1 if "not met" in verdicts else 0
+
+
+def print_graph(out: Output, results: Sequence[ModelResult], against: str) -> None:
+    """One line a model and task, and one for its memory."""
+    from rich.table import Table
+
+    from lab.metrics import show
+
+    table = Table(title=f"engine over {against}: the graph alone", box=None, pad_edge=False)
+    for column in ("model", "task", "ratio", "95 % interval", "engine", against, "verdict", "why"):
+        table.add_column(column, no_wrap=column != "why")
+    for result in results:
+        for row in result.rows:
+            span = "–" if row.low is None or row.high is None else f"{row.low:.3f} to {row.high:.3f}"
+            speeds = [show(f"{row.task}_tok_s", value) for value in (row.candidate, row.base)]
+            ratio = "–" if row.ratio is None else f"{row.ratio:.3f}"
+            table.add_row(result.model, row.task, ratio, span, *speeds, row.verdict, row.why)
+        if result.memory is not None:
+            peaks = (result.memory.candidate, result.memory.base)
+            share = f"{peaks[0] / peaks[1]:.3f}"
+            shown = [show("peak_bytes", peak) for peak in peaks]
+            table.add_row(
+                result.model, "peak", share, "counted", *shown, result.memory_verdict, "not above the other's"
+            )
+    wide_console(out).print(table)
+
+
+def run_task(args: argparse.Namespace, out: Output) -> int:
+    """Decode or prefill through the whole engine. Exit code 0 whatever the ratio is."""
+    from engine import load_tokenizer, parse_kv, resolve_model
     from evals.corpus import sequences
     from lab import ceilings
     from lab.bench import PREFILL_DECODE_TOKENS, TASKS, run_quads, summarise, words
@@ -37,12 +142,7 @@ def run(args: argparse.Namespace) -> int:
     from oracles.contract import StackConfig, TimeProbe
     from oracles.live import require_scheme
 
-    if args.max_tokens is None:
-        args.max_tokens = DECODE_TOKENS
-    elif args.task == "prefill":
-        raise errors.InvalidValue("--max-tokens", args.max_tokens, "only with decode")
     check_sizes(args)
-    out = Output(as_json=args.json)
     kv = str(parse_kv(args.kv))
     with progress_callback() as bar:
         folder = Path(resolve_model(args.model, progress=bar))
@@ -99,7 +199,7 @@ def check_sizes(args: argparse.Namespace) -> None:
     for flag, value, least in (
         ("--rounds", args.rounds, 1),
         ("--prompt-tokens", args.prompt_tokens, 2),
-        ("--max-tokens", args.max_tokens, 2),
+        *([("--max-tokens", args.max_tokens, 2)] if args.task == "decode" else []),
     ):
         if value < least:
             raise errors.InvalidValue(flag, value, f"an integer >= {least}")
