@@ -190,6 +190,8 @@ class Worker:
         if document["ok"]:
             return dict(document)
         text = document["text"] if document["ours"] else f"{document['kind']}: {document['text']}"
+        if self.config.stack == "engine" and not document["ours"]:
+            text = f"{text} ({document['where']})"
         raise OracleRefused(f"{self.config.stack}: {text}", kind=document["kind"])
 
     def _read_line(self) -> bytes:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -27,6 +28,7 @@ ADAPTERS = {
     "mlx-lm": "oracles.mlx_lm_adapter:load",
     "optiq": "oracles.optiq_adapter:load",
 }
+WHERE_FRAMES = 3
 BUILDER = "oracles.build_adapter:build"
 PROBES: dict[str, type] = {"probe": Probe, "generate": GenerateProbe, "time": TimeProbe, "forward": ForwardProbe}
 
@@ -91,7 +93,14 @@ def guarded(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
             "kind": type(error).__name__,
             "text": text,
             "ours": isinstance(error, errors.FrontierError),
+            "where": _where(error),
         }
+
+
+def _where(error: BaseException) -> str:
+    """The lines that an exception went through last, innermost first."""
+    frames = reversed(traceback.extract_tb(error.__traceback__)[-WHERE_FRAMES:])
+    return " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames)
 
 
 class Host:

@@ -23,6 +23,7 @@ from oracles.contract import (
     Trace,
 )
 from oracles.live import kv_status, planned_schemes, read_kv_config, require_scheme
+from oracles.parity import compare_traces
 from oracles.tiny import tiny_model
 from oracles.worker import guarded, parse_probe, probe_request
 
@@ -111,6 +112,7 @@ def test_a_closed_worker_says_so() -> None:
 
 def test_guarded_turns_any_exception_into_an_answer() -> None:
     refused = guarded(lambda: sys.exit("no package"))
+    assert refused.pop("where").startswith("test_worker.py:")
     assert refused == {"ok": False, "kind": "SystemExit", "text": "no package", "ours": False}
     ours = guarded(lambda: parse_probe({"kind": "guess", "fields": {}}))  # type: ignore[arg-type, return-value]
     assert ours["ours"]
@@ -120,10 +122,29 @@ def test_guarded_turns_any_exception_into_an_answer() -> None:
 def test_requests_survive_json() -> None:
     for probe in (
         Probe(token_ids=IDS, head=2, tail=3, want=("logits", "layers")),
+        Probe(token_ids=IDS, sizes=(7, 7, 6)),
         GenerateProbe(token_ids=IDS, sampling={"seed": 1, "temperature": 0.5}),
         TimeProbe(token_ids=IDS, max_tokens=4),
     ):
         assert parse_probe(json.loads(json.dumps(probe_request(probe)))) == probe
+
+
+def test_the_lengths_of_the_forwards() -> None:
+    assert Probe(token_ids=IDS, head=2, tail=3).lengths(7) == (2, 7, 7, 1, 1, 1, 1)
+    assert Probe(token_ids=IDS).lengths(2048) == (19, 1)
+    assert Probe(token_ids=(2,)).lengths(7) == (1,)
+    assert Probe(token_ids=IDS, sizes=(7, 1, 12)).lengths(2) == (7, 1, 12)
+    for fields in ({"sizes": (7, 7)}, {"sizes": (20, 0)}, {"sizes": (20,), "tail": 2}, {"sizes": (20,), "head": 1}):
+        with pytest.raises(errors.InvalidValue, match="sizes"):
+            Probe(token_ids=IDS, **fields)  # type: ignore[arg-type]
+
+
+def test_explicit_forwards_are_those_of_the_chunks() -> None:
+    with Worker(StackConfig(stack="mlx-lm", model=str(tiny_model("llama")), chunk=7)) as worker:
+        chunked, sized = (
+            worker.probe(probe) for probe in (Probe(token_ids=IDS), Probe(token_ids=IDS, sizes=(7, 7, 5, 1)))
+        )
+    assert compare_traces(chunked, sized) is None
 
 
 def test_the_child_gets_its_blas_and_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
