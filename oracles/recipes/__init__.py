@@ -6,4 +6,5 @@ GROUPS: dict[str, str] = {
     "looped": "oracles.recipes.looped:RECIPES",
     "moe1": "oracles.recipes.moe1:RECIPES",
     "moe2": "oracles.recipes.moe2:RECIPES",
+    "sliding": "oracles.recipes.sliding:RECIPES",
 }
