@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import mlx.core as mx
 
 from engine.artifacts.cache import cache_folder, write_atomically
-from engine.errors import CorruptFile, ModelNotFound
+from engine.errors import CorruptFile, InvalidValue, ModelNotFound
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -20,6 +21,8 @@ def read_json(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise CorruptFile(path, f"not JSON: {error}") from error
+    except RecursionError as error:
+        raise CorruptFile(path, "not JSON of a sane depth") from error
     if not isinstance(value, dict):
         raise CorruptFile(path, "not a JSON object")
     return value
@@ -36,14 +39,26 @@ def read_config(folder: Path) -> dict[str, Any]:
         eos = read_json(generation).get("eos_token_id")
         if eos is not None:
             config["eos_token_id"] = eos
+    eos = config.get("eos_token_id")
+    ids = eos if isinstance(eos, list) else [] if eos is None else [eos]
+    if any(isinstance(i, bool) or not isinstance(i, int) or i < 0 for i in ids):
+        raise InvalidValue("config.json eos_token_id", eos, "a token id, a list of them, or null")
     return config
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """model*.safetensors, sorted; none is `ModelNotFound`."""
+    """model*.safetensors, sorted; none, or one that the index names and that is absent, is `ModelNotFound`."""
     files = sorted(folder.glob("model*.safetensors"))
     if not files:
         raise ModelNotFound(f"{folder}: no model*.safetensors")
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        named = read_json(index).get("weight_map")
+        if not isinstance(named, dict):
+            raise CorruptFile(index, "no weight_map object")
+        absent = sorted({str(name) for name in named.values()} - {path.name for path in files})
+        if absent:
+            raise ModelNotFound(f"{folder}: {index.name} names {', '.join(absent[:3])}, which is not there")
     return files
 
 
@@ -53,9 +68,13 @@ def read_weights(folder: Path) -> dict[str, mx.array]:
     for path in weight_files(folder):
         _check_safetensors(path)
         try:
-            weights.update(_as_arrays(mx.load(str(path))))
+            arrays = _as_arrays(mx.load(str(path)))
         except (RuntimeError, ValueError) as error:
             raise CorruptFile(path, " ".join(str(error).split())) from error
+        twice = sorted(weights.keys() & arrays.keys())
+        if twice:
+            raise CorruptFile(path, f"holds {', '.join(twice[:3])}, which another file of the folder holds too")
+        weights.update(arrays)
     return weights
 
 
@@ -78,11 +97,14 @@ def _check_safetensors(path: Path) -> None:
     if not isinstance(header, Mapping):
         raise CorruptFile(path, "damaged header: not an object")
     try:
-        ends = [int(entry["data_offsets"][1]) for name, entry in header.items() if name != "__metadata__"]
+        entries = [entry["data_offsets"] for name, entry in header.items() if name != "__metadata__"]
+        ranges = sorted((int(begin), int(end)) for begin, end in entries)
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise CorruptFile(path, f"damaged header: an entry without byte offsets ({error!r})") from error
-    if ends and 8 + length + max(ends) != size:
-        raise CorruptFile(path, f"{size} bytes, but its header describes {8 + length + max(ends)}")
+    if any(begin < previous for (_, previous), (begin, _) in itertools.pairwise(ranges)):
+        raise CorruptFile(path, "damaged header: arrays share bytes")
+    if ranges and 8 + length + ranges[-1][1] != size:
+        raise CorruptFile(path, f"{size} bytes, but its header describes {8 + length + ranges[-1][1]}")
 
 
 def weights_sha256(folder: Path) -> str:

@@ -21,7 +21,7 @@ from engine.artifacts.checkpoint import read_config, read_weights
 from engine.artifacts.gguf import GROUP, GgufFile, Packed, permute_rows, read_gguf, repack
 from engine.artifacts.gguf_llama import llama_config, llama_tensors
 from engine.artifacts.gguf_tokenizer import check_tokenizer, write_tokenizer
-from engine.errors import InvalidValue
+from engine.errors import InvalidValue, UnsupportedConfig
 
 Progress = Callable[[str, int, int | None], None]
 
@@ -124,6 +124,10 @@ def _dense(
         if packed and leaf == "weight":
             own = quantization.get(module)
             how = own if isinstance(own, dict) else quantization
+            values, scales = array.shape[-1] * 32 // how["bits"], arrays[f"{module}.scales"].shape[-1]
+            if values != scales * how["group_size"]:
+                said = f"{how['bits']} bits in groups of {how['group_size']}"
+                raise UnsupportedConfig(f"{module}: config.json says {said}, which does not fit the stored shapes")
             array = mx.dequantize(
                 array,
                 arrays[f"{module}.scales"],

@@ -30,6 +30,10 @@ _MODE_DEFAULTS = {"affine": (64, 4), "mxfp4": (32, 4), "nvfp4": (16, 4), "mxfp8"
 _BYTE_SCALED = {(4, 16): "nvfp4", (4, 32): "mxfp4", (8, 32): "mxfp8"}
 
 
+# With this many keys missing the config is of another model; building on would only take time.
+MANY = 1000
+
+
 class Linear:
     """y = x W^T + b with a dense W [O, I]."""
 
@@ -146,6 +150,8 @@ class Weights:
     def _array(self, key: str, shape: tuple[int, ...]) -> mx.array:
         if key not in self._left and key not in self._given:
             self._missing.append(key)
+            if len(self._missing) >= MANY:
+                raise WeightsMismatch(self._path, self._missing, (), ())
             return mx.zeros(shape)
         array = self._left.pop(key) if key in self._left else self._given[key]
         self._given[key] = array
@@ -233,6 +239,8 @@ def _quantization(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
     quantization = config.get("quantization")
     if quantization is not None and not isinstance(quantization, Mapping):
         raise UnsupportedConfig(f"quantization={quantization!r}; known: an object with group_size, bits and mode")
+    if quantization is not None and quantization.get("mode", "affine") not in _MODE_DEFAULTS:
+        raise UnsupportedConfig(f"quantization mode {quantization['mode']!r}; known: {', '.join(_MODE_DEFAULTS)}")
     if quantization is None and "quantization_config" in config:
         method = config["quantization_config"].get("quant_method", "unnamed")
         raise UnsupportedConfig(f"quantization_config with quant_method={method!r}; known: mlx's own 'quantization'")

@@ -6,7 +6,9 @@ decode step). Plain calls run between two units. In manual drive the thread that
 
 from __future__ import annotations
 
+import atexit
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -17,6 +19,13 @@ import mlx.core as mx
 from engine.errors import EngineClosed, WrongThread
 
 T = TypeVar("T")
+_OPEN: weakref.WeakSet[Loop] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for loop in list(_OPEN):
+        loop.close()
 
 
 class Job(Protocol):
@@ -43,6 +52,8 @@ class Loop:
         if not manual:
             self._thread = threading.Thread(target=self._run, name="mlx-frontier-engine", daemon=True)
             self._thread.start()
+            # A program may end with an engine open: MLX aborts the process if this thread is then still at work.
+            _OPEN.add(self)
 
     def call(self, function: Callable[[], T]) -> T:
         """Run `function` on the engine's thread, between two units of work, and return what it returns."""

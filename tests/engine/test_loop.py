@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -74,3 +77,13 @@ def test_manual_step_says_when_it_is_idle() -> None:
     assert [loop.step(), loop.step(), loop.step()] == [True, True, False]
     assert len(log) == 2
     loop.close()
+
+
+def test_a_program_that_ends_in_mid_stream_ends_well(llama_folder: Path) -> None:
+    program = (
+        "import sys; from engine import SamplingParams, load\n"
+        "events = load(sys.argv[1]).stream([5, 6, 7], SamplingParams(max_tokens=2000, ignore_eos=True))\n"
+        "next(events)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(llama_folder)], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
