@@ -11,6 +11,7 @@ BUILDERS: dict[str, str] = {
     "MlpSpec": "engine.graph.mlp:Mlp",
     "MoeSpec": "engine.graph.experts:Moe",
     "PerLayerStemSpec": "engine.graph.per_layer:PerLayerStem",
+    "SparseMixerSpec": "engine.graph.sparsemixer:SparseMixer",
     "StackedStemSpec": "engine.graph.altup:StackedStem",
     "StemSpec": "engine.graph.stem:Stem",
     "TailedLayerSpec": "engine.graph.per_layer:TailedLayer",

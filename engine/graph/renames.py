@@ -107,6 +107,30 @@ class Fallback:
         return {**arrays, self.key: arrays[self.source]}
 
 
+@dataclass(frozen=True)
+class Float8Blocks:
+    """Bytes of 8-bit floats under `<name>.weight` [O, I] and a scale per block under `<name>.weight_scale_inv` become
+    one bfloat16 array (op order of mlx-lm 0.32.2, models/mimo_v2_flash.py)."""
+
+    block: int = 128
+
+    def __call__(self, arrays: Arrays) -> Arrays:
+        kept = {k: v for k, v in arrays.items() if not k.endswith(".weight_scale_inv")}
+        for key in arrays.keys() - kept.keys():
+            name = key.removesuffix("_scale_inv")
+            if name in kept:
+                kept[name] = self._dense(kept[name], arrays[key])
+        return kept
+
+    def _dense(self, codes: mx.array, scales: mx.array) -> mx.array:
+        weight = mx.from_fp8(codes, dtype=mx.bfloat16)
+        rows, columns = (n * self.block for n in scales.shape)
+        weight = mx.pad(weight, [(0, rows - weight.shape[0]), (0, columns - weight.shape[1])])
+        blocks = weight.reshape(scales.shape[0], self.block, scales.shape[1], self.block)
+        weight = (blocks * scales[:, None, :, None]).reshape(rows, columns)
+        return weight[: codes.shape[0], : codes.shape[1]].astype(mx.bfloat16)
+
+
 def halves(axis: int) -> Callable[[mx.array], list[mx.array]]:
     """Cut an array into two along `axis`."""
     return lambda array: list(mx.split(array, 2, axis=axis))

@@ -189,3 +189,12 @@ def sliding(config: Config, window: int | None = None) -> dict[str, Any]:
     """The attention fields of a sliding-window layer."""
     size = config.positive("sliding_window") if window is None else window
     return {"cache": "rotating", "window": size}
+
+
+def window_layers(config: Config, default: object = _MISSING) -> list[dict[str, Any]]:
+    """Each of layer_types as attention fields: those of a sliding-window layer, none for a full one."""
+    known, kinds = ("full_attention", "sliding_attention"), config.each("layer_types", default)
+    for kind in kinds:
+        if kind not in known:
+            raise InvalidValue(f"config.json {config.path}layer_types", kind, known)
+    return [sliding(config) if kind == "sliding_attention" else {} for kind in kinds]

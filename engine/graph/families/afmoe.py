@@ -1,0 +1,71 @@
+"""afmoe: norms around both mixers, sliding layers with a rope beside full ones without, gated attention, sigmoid
+routing with a bias in the ranking, and a scaled embedding."""
+
+from __future__ import annotations
+
+import math
+
+from engine.errors import InvalidValue
+from engine.graph.families.common import Config, arch, attention, mlp, qk_heads, rms, rope, window_layers
+from engine.graph.renames import ROTARY, UNTIE, stacked
+from engine.graph.spec import ArchSpec, GateSpec, LayerSpec, MoeSpec, Norms, RouterSpec, StemSpec
+
+_DEFAULTS = {
+    "vocab_size": 200192,
+    "hidden_size": 2048,
+    "intermediate_size": 6144,
+    "moe_intermediate_size": 1024,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 4,
+    "head_dim": 64,
+    "max_position_embeddings": 131072,
+    "rms_norm_eps": 1e-5,
+    "sliding_window": 2048,
+}
+_SCORES = {"sigmoid": "sigmoid_float32", "softmax": "softmax_float32"}
+
+
+def _moe(config: Config) -> MoeSpec:
+    score = config.read("score_func", "sigmoid")
+    if score not in _SCORES:
+        raise InvalidValue("config.json score_func", score, _SCORES)
+    hidden, shared = config.positive("moe_intermediate_size"), config.count("num_shared_experts", 1)
+    return MoeSpec(
+        experts=config.positive("num_experts", 128),
+        top_k=config.positive("num_experts_per_tok", 8),
+        router=RouterSpec(
+            key="router.gate",
+            score=_SCORES[score],  # type: ignore[arg-type]
+            correction="expert_bias",
+            groups=config.positive("n_group", 1),
+            kept_groups=config.positive("topk_group", 1),
+            normalise="sum" if config.flag("route_norm", True) else None,
+            only_above_one=True,
+            scale=config.number("route_scale", 2.826),
+        ),
+        expert=mlp(config, hidden=hidden),
+        at="experts",
+        cast=True,
+        shared=mlp(config, hidden=hidden * shared) if shared else None,
+    )
+
+
+def spec(config: Config) -> ArchSpec:
+    config = config.defaulted(_DEFAULTS)
+    moe, dense = _moe(config), config.count("num_dense_layers", 2)
+    norms = Norms(
+        pre_attn=rms(config, "input_layernorm"),
+        post_attn=rms(config, "post_attention_layernorm"),
+        pre_mlp=rms(config, "pre_mlp_layernorm"),
+        post_mlp=rms(config, "post_mlp_layernorm"),
+    )
+    layers = []
+    for i, window in enumerate(window_layers(config)):
+        turned = rope(config, config.positive("head_dim")) if window else None
+        attn = attention(config, rope=turned, qk_norm=qk_heads(config), gate=GateSpec(key="gate_proj"), **window)
+        layers.append(LayerSpec(attention=attn, mlp=mlp(config) if i < dense else moe, norms=norms))
+    tied = config.flag("tie_word_embeddings", False)
+    scale = math.sqrt(config.positive("hidden_size")) if config.flag("mup_enabled", True) else None
+    rules = (ROTARY, *((UNTIE,) if tied else ()), *stacked("mlp", "experts"))
+    return arch(config, layers, stem=StemSpec(scale=scale), tied=tied, rules=rules)

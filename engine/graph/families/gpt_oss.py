@@ -1,0 +1,61 @@
+"""gpt_oss: attention sinks, biases everywhere, sliding and full layers in turn, clipped experts, softmax over the
+chosen ones; the original stores gate and up rows in turn, in mxfp4 blocks or transposed in 16 bit."""
+
+from __future__ import annotations
+
+import math
+
+import mlx.core as mx
+
+from engine.graph.families.common import Config, arch, attention, mlp, pre_norms, rope, window_layers
+from engine.graph.renames import ROTARY, Change, Rename, Split
+from engine.graph.spec import ArchSpec, LayerSpec, MoeSpec, RouterSpec
+
+_DEFAULTS = {
+    "num_hidden_layers": 36,
+    "vocab_size": 201088,
+    "rms_norm_eps": 1e-05,
+    "hidden_size": 2880,
+    "intermediate_size": 2880,
+    "head_dim": 64,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "sliding_window": 128,
+}
+RULES = (
+    ROTARY,
+    Change(r"_proj_blocks$", lambda w: w.view(mx.uint32).flatten(-2)),  # [E, O, G, 16] bytes -> [E, O, W] words
+    Change(r"\.experts\.(gate_up|down)_proj$", lambda w: w.swapaxes(-1, -2)),  # [E, I, O] -> [E, O, I]
+    Rename(r"(\.experts\.(gate_up|down)_proj)(_blocks)?$", r"\1.weight"),
+    Rename(r"(\.experts\.(gate_up|down)_proj)_(scales|bias)$", r"\1.\3"),
+    Split(
+        r"(.*\.experts)\.gate_up_proj\.(\w+)",
+        (r"\1.gate_proj.\2", r"\1.up_proj.\2"),
+        lambda w: [mx.contiguous(w[:, ::2]), mx.contiguous(w[:, 1::2])],  # rows of [E, O, ...]
+    ),
+)
+
+
+def spec(config: Config) -> ArchSpec:
+    config = config.defaulted(_DEFAULTS)
+    head_dim, count = config.positive("head_dim"), config.positive("num_hidden_layers")
+    moe = MoeSpec(
+        experts=config.positive("num_local_experts", 128),
+        top_k=config.positive("num_experts_per_tok", 4),
+        router=RouterSpec(key="router", bias=True, score="logits", pick="back", selected="softmax"),
+        expert=mlp(config, act="swiglu_oai", bias=True),
+        at="experts",
+    )
+    layers = []
+    for window in window_layers(config, [("sliding_attention", "full_attention")[i % 2] for i in range(count)]):
+        attn = attention(
+            config,
+            scale=1 / math.sqrt(head_dim),
+            rope=rope(config, head_dim, 150000),
+            qkv_bias=True,
+            out_bias=True,
+            sinks="sinks",
+            **window,
+        )
+        layers.append(LayerSpec(attention=attn, mlp=moe, norms=pre_norms(config)))
+    return arch(config, layers, tied=False, rules=RULES)

@@ -1,0 +1,58 @@
+"""phimoe: layer norms, biases in attention and head, SparseMixer routing, a longrope with a stated scale."""
+
+from __future__ import annotations
+
+from engine.graph.families.common import Config, arch, attention, even_head_dim, layer_norm, mlp, plain_rope
+from engine.graph.families.minimax import EXPERT_NAMES
+from engine.graph.renames import stacked
+from engine.graph.sparsemixer import SparseMixerSpec
+from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, Norms, RopeSpec
+
+_DEFAULTS = {
+    "vocab_size": 32064,
+    "hidden_size": 4096,
+    "intermediate_size": 6400,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "rms_norm_eps": 1e-6,
+    "num_local_experts": 16,
+    "num_experts_per_tok": 2,
+    "rope_theta": 10000.0,
+    "router_jitter_noise": 0.01,
+}
+
+
+def _rope(config: Config, dims: int) -> RopeSpec:
+    base = config.number("rope_theta")
+    if config.get("rope_scaling") is None:
+        return plain_rope(dims, base)
+    scaling = dict(config.inner("rope_scaling"))
+    trained = config.positive("original_max_position_embeddings", 4096)
+    return RopeSpec(
+        dims=dims,
+        base=base,
+        scaling={**scaling, "type": "longrope", "original_max_position_embeddings": trained},
+        max_positions=config.positive("max_position_embeddings", 131072),
+    )
+
+
+def spec(config: Config) -> ArchSpec:
+    config = config.defaulted(_DEFAULTS)
+    head_dim, eps = even_head_dim(config), config.number("rms_norm_eps")
+    experts, top_k = config.positive("num_local_experts"), config.positive("num_experts_per_tok")
+    moe = SparseMixerSpec(experts=experts, top_k=top_k, jitter=config.number("router_jitter_noise"), expert=mlp(config))
+    layer = LayerSpec(
+        attention=attention(config, head_dim=head_dim, rope=_rope(config, head_dim), qkv_bias=True, out_bias=True),
+        mlp=moe,
+        mlp_key="block_sparse_moe",
+        norms=Norms(pre_attn=layer_norm("input_layernorm", eps), pre_mlp=layer_norm("post_attention_layernorm", eps)),
+    )
+    return arch(
+        config,
+        layer,
+        norm=layer_norm("model.norm", eps),
+        head=HeadSpec(tied=False, bias=True),
+        tied=False,
+        rules=stacked("block_sparse_moe", "switch_mlp", EXPERT_NAMES),
+    )

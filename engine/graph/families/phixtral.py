@@ -1,0 +1,52 @@
+"""phixtral: phi's parallel block with one layer norm, experts without a gate, attention in float32."""
+
+from __future__ import annotations
+
+import math
+
+from engine.graph.families.common import Config, arch, attention, layer_norm, plain_rope
+from engine.graph.renames import stacked
+from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, MlpSpec, MoeSpec, Norms, RouterSpec, StemSpec
+
+_EPS = 1e-5  # not in the config
+
+
+def spec(config: Config) -> ArchSpec:
+    dim, heads = config.positive("model_dim", 2560), config.positive("num_heads", 32)
+    attn = attention(
+        config,
+        heads=heads,
+        kv_heads=heads,
+        head_dim=dim // heads,
+        scale=math.sqrt(1 / (dim // heads)),
+        rope=plain_rope(config.positive("rotary_dim", 32), 10000.0),
+        qkv="Wqkv",
+        qkv_bias=True,
+        o="out_proj",
+        out_bias=True,
+        float32="always",
+    )
+    moe = MoeSpec(
+        experts=config.positive("num_local_experts", 4),
+        top_k=config.positive("num_experts_per_tok", 2),
+        router=RouterSpec(score="logits", selected="softmax"),
+        expert=MlpSpec(hidden=4 * dim, act="gelu_precise", gate=None, up="fc1", down="fc2", bias=True),
+    )
+    layer = LayerSpec(
+        attention=attn,
+        mlp=moe,
+        attn_key="mixer",
+        mlp_key="moe",
+        norms=Norms(pre_attn=layer_norm("ln", _EPS)),
+        flow="parallel",
+    )
+    return arch(
+        config.replaced(vocab_size=config.positive("num_vocab", 51200), hidden_size=dim),
+        [layer] * config.positive("num_layers", 32),
+        stem=StemSpec(key="transformer.embd.wte"),
+        layers_key="transformer.h",
+        norm=layer_norm("lm_head.ln", _EPS),
+        head=HeadSpec(tied=False, key="lm_head.linear", bias=True),
+        tied=False,
+        rules=stacked("moe", "switch_mlp", {"fc1": "fc1", "fc2": "fc2"}, experts="mlp"),
+    )

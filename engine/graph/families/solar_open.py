@@ -1,0 +1,13 @@
+"""solar_open: glm4_moe with defaults of its own."""
+
+from __future__ import annotations
+
+from engine.graph.families import glm4_moe
+from engine.graph.families.common import Config
+from engine.graph.spec import ArchSpec
+
+_DEFAULTS = {"attention_bias": False, "use_qk_norm": False, "n_group": 1, "topk_group": 1}
+
+
+def spec(config: Config) -> ArchSpec:
+    return glm4_moe.spec(config.defaulted(_DEFAULTS))
