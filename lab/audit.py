@@ -41,7 +41,9 @@ def audit(store: Store | None, today: date, *, folder: Path | None = None) -> tu
         if today > expires and not decided:
             problems.append(f"{name} expired on {expires} without a decision")
         elif not decisions:
-            warnings.append(f"{name} was not run yet; {(expires - today).days} days to its expiry")
+            ends = [store.outcome(session.id) for session in store.sessions(name)] if store else []
+            ran = f"was run {len(ends)} times ({', '.join(ends)}) without a verdict" if ends else "was not run yet"
+            warnings.append(f"{name} {ran}; {(expires - today).days} days to its expiry")
     if store:
         crumbs = store.breadcrumbs()
         for row in store.rows(ExperimentRow):

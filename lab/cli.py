@@ -1,7 +1,7 @@
 """The `frontier` command: global flags, the choice of BLAS, errors as one line, exit codes.
 
 Exit codes: 0 done; 1 the command ran and its answer is no (a parity cell differs, a gate fails); 2 bad input or
-something missing; 3 an oracle died or was not what it claimed; 130 interrupted.
+something missing; 3 an oracle died or was not what it claimed; 130 interrupted; 143 terminated.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 from importlib import metadata
@@ -88,6 +90,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     debug, as_json = "--debug" in line, "--json" in line
     # transformers serves as the tokenizer here; that PyTorch is missing matters to nobody.
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _terminate)
     try:
         flags, rest = _split_global_flags(line)
         code = _run(flags, rest)
@@ -104,12 +108,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         if as_json:
             print(json.dumps({"error": message, "type": type(error).__name__}))
         return error.exit_code if isinstance(error, errors.FrontierError) else 2
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stopped:
         if debug:
             traceback.print_exc()
-        print("interrupted", file=sys.stderr)
-        return 130
+        word = "terminated" if isinstance(stopped, Terminated) else "interrupted"
+        print(word, file=sys.stderr)
+        if as_json:
+            print(json.dumps({"error": word, "type": type(stopped).__name__}))
+        return 143 if word == "terminated" else 130
     return code
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM. What is being recorded notes how it ended, as it does for Ctrl-C."""
+
+
+def _terminate(number: int, frame: object) -> None:
+    raise Terminated
 
 
 if __name__ == "__main__":

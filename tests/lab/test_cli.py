@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -38,6 +40,8 @@ class Fake:
 
     def run(self, args: argparse.Namespace) -> int:
         self.args = args
+        if isinstance(self.effect, signal.Signals):
+            os.kill(os.getpid(), self.effect)
         if isinstance(self.effect, BaseException):
             raise self.effect
         assert isinstance(self.effect, int)
@@ -93,6 +97,12 @@ def test_interrupt(fake: Fake, capsys: pytest.CaptureFixture[str]) -> None:
     fake.effect = KeyboardInterrupt()
     assert cli.main(["parity"]) == 130
     assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_sigterm_is_a_clean_end_with_a_document(fake: Fake, capsys: pytest.CaptureFixture[str]) -> None:
+    fake.effect = signal.SIGTERM
+    assert cli.main(["parity", "--json"]) == 143
+    assert json.loads(capsys.readouterr().out) == {"error": "terminated", "type": "Terminated"}
 
 
 def test_global_flags_go_anywhere(fake: Fake) -> None:
