@@ -95,19 +95,6 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Fallback:
-    """Where `key` is not stored, the value under `source` stands for it too."""
-
-    key: str
-    source: str
-
-    def __call__(self, arrays: Arrays) -> Arrays:
-        if self.key in arrays or self.source not in arrays:
-            return arrays
-        return {**arrays, self.key: arrays[self.source]}
-
-
-@dataclass(frozen=True)
 class Float8Blocks:
     """Bytes of 8-bit floats under `<name>.weight` [O, I] and a scale per block under `<name>.weight_scale_inv` become
     one bfloat16 array (op order of mlx-lm 0.32.2, models/mimo_v2_flash.py)."""

@@ -282,13 +282,12 @@ class StemSpec:
 class HeadSpec:
     """From the final hidden states to logits: (hidden / divide_hidden) W^T + b, then * multiply, / divide, soft-cap.
 
-    tied: W is the embedding, "absent": where the checkpoint has no head, "matmul": its dense table, as mlx-lm has it
-    (refused where it is quantised). raw: W is a bare parameter. softcap_compiled: as mlx-lm compiles it, cap *
-    tanh(x / cap). gain: key of a scalar parameter on the logits.
-    banned: ids whose logits are -inf.
+    tied: W is the embedding, "absent": where the checkpoint has no head. raw: W is a bare parameter. softcap_compiled:
+    as mlx-lm compiles it, cap * tanh(x / cap). gain: key of a scalar parameter on the logits. banned: ids whose logits
+    are -inf.
     """
 
-    tied: bool | Literal["matmul", "absent"]
+    tied: bool | Literal["absent"]
     key: str = "lm_head"
     bias: bool = False
     raw: bool = False

@@ -9,10 +9,9 @@ from functools import partial
 
 import mlx.core as mx
 
-from engine.errors import UnsupportedConfig
 from engine.graph.forward import Forward
 from engine.graph.norms import build_norm
-from engine.graph.params import Embedding, Linear, Weights
+from engine.graph.params import Embedding, Weights
 from engine.graph.spec import ArchSpec, HeadSpec, StemSpec
 
 
@@ -49,13 +48,7 @@ class Head:
     def __init__(self, spec: HeadSpec, arch: ArchSpec, weights: Weights, table: Embedding) -> None:
         self.spec = spec
         self.weight = None
-        if spec.tied == "matmul":
-            if not isinstance(table.as_linear, Linear):
-                raise UnsupportedConfig(
-                    f"{arch.family}: a quantised embedding as the head; known: an embedding in floats"
-                )
-            self.weight = table.as_linear.weight
-        elif spec.raw:
+        if spec.raw:
             self.weight = weights.take(spec.key, (arch.vocab, arch.dim))
         elif spec.tied is True or (spec.tied == "absent" and not weights.has(f"{spec.key}.weight")):
             self.linear = table.as_linear

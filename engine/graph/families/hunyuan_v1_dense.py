@@ -18,12 +18,12 @@ from engine.graph.spec import ArchSpec, LayerSpec, RopeSpec
 
 def spec(config: Config) -> ArchSpec:
     head_dim, bias = config.positive("head_dim", even_head_dim(config)), config.flag("attention_bias", False)
-    scaling = {"type": "ntk-alpha", "alpha": config.read("rope_scaling", {"alpha": 1.0})["alpha"]}
+    alpha = config.inner("rope_scaling").number("alpha") if config.get("rope_scaling") else 1.0
     on_heads = qk_heads(config, "rotated", "query_layernorm", "key_layernorm")
     attn = attention(
         config,
         head_dim=head_dim,
-        rope=RopeSpec(dims=head_dim, base=rope_base(config, 10000.0), scaling=scaling),
+        rope=RopeSpec(dims=head_dim, base=rope_base(config, 10000.0), scaling={"type": "ntk-alpha", "alpha": alpha}),
         qkv_bias=bias,
         out_bias=bias,
         qk_norm=on_heads if config.flag("use_qk_norm", True) else None,

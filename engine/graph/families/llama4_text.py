@@ -19,5 +19,5 @@ def spec(config: Config) -> ArchSpec:
         )
         for turns in config.each("no_rope_layers")
     ]
-    head = HeadSpec(tied="matmul" if config.flag("tie_word_embeddings") else False, key="output")
+    head = HeadSpec(tied=config.flag("tie_word_embeddings"), key="output")
     return arch(config, layers, head=head, rules=())

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from engine.graph.families.common import Config, arch, attention, even_head_dim, mlp, pre_norms, rope
-from engine.graph.renames import UNTIE, Fallback
+from engine.graph.renames import UNTIE
 from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, StemSpec
-
-HEAD = Fallback("lm_head.weight", "model.embed_tokens.weight")  # a checkpoint without a head, in an untied config
 
 
 def spec(config: Config) -> ArchSpec:
@@ -22,6 +20,6 @@ def spec(config: Config) -> ArchSpec:
         config,
         layer,
         stem=StemSpec(scale=config.number("scale_emb")),
-        head=HeadSpec(tied="matmul") if tied else HeadSpec(tied=False, divide_hidden=shrink),
-        rules=(UNTIE,) if tied else (HEAD,),
+        head=HeadSpec(tied=True) if tied else HeadSpec(tied="absent", divide_hidden=shrink),
+        rules=(UNTIE,) if tied else (),
     )
