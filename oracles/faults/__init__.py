@@ -31,6 +31,8 @@ FAULTS = {
     "packed-head-normalised": "oracles.faults.packed_head:FAULT",
     "rope-scaling-ignored": "oracles.faults.rope_scaling:FAULT",
     "expert-biases-unstacked": "oracles.faults.expert_biases:FAULT",
+    "tied-head-read-unpacked": "oracles.faults.tied_packed_head:FAULT",
+    "tied-minicpm-does-not-load": "oracles.faults.minicpm_tied:FAULT",
     "nested-rope-theta-ignored": "oracles.faults.rope_parameters:FAULT",
 }
 PROBE_TIMEOUT_S = 120.0
