@@ -85,6 +85,8 @@ def select(logits: mx.array, correction: mx.array | None, *, spec: RouterSpec, t
         picked = mx.softmax(picked, axis=-1, precise=True)
     elif spec.selected == "softmax_float32":
         picked = mx.softmax(picked.astype(mx.float32), axis=-1)
+    elif spec.selected == "sigmoid_float32":
+        picked = mx.sigmoid(picked.astype(mx.float32))
     if spec.normalise and not (spec.only_above_one and top_k == 1):
         total = picked.sum(axis=-1, keepdims=True)
         if spec.normalise == "max" and spec.eps is not None:

@@ -53,7 +53,7 @@ def load_model(path: Path, dtype: str) -> Model:
         arrays = {k: v.astype(target) if mx.issubdtype(v.dtype, mx.floating) else v for k, v in arrays.items()}
     for rule in spec.rules:
         arrays = rule(arrays)
-    weights = Weights(arrays, config, str(path))
+    weights = Weights(arrays, config, str(path), spec.at)
     decoder = Decoder(spec, weights)
     mx.eval(list(arrays.values()))
     table = decoder.stem.table(mx.array([0]))

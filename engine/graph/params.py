@@ -123,10 +123,14 @@ class PackedExpertsLinear:
 
 
 class Weights:
-    """A checkpoint's arrays by key, handed out and checked against the shape that the spec asks."""
+    """A checkpoint's arrays by key, handed out and checked against the shape that the spec asks.
 
-    def __init__(self, arrays: Mapping[str, mx.array], config: Mapping[str, Any], path: str) -> None:
+    `at`: what all keys, those of config.json's quantisation too, are under; those that are asked for lack it.
+    """
+
+    def __init__(self, arrays: Mapping[str, mx.array], config: Mapping[str, Any], path: str, at: str = "") -> None:
         self._left = dict(arrays)
+        self._at = at
         self._given: dict[str, mx.array] = {}
         self._path = path
         self._quantization = _quantization(config)
@@ -145,9 +149,10 @@ class Weights:
         return self._array(key, shape)
 
     def _count(self, key: str, shape: tuple[int, ...]) -> None:
-        self.parameters += 0 if key in self._given else math.prod(shape)
+        self.parameters += 0 if self.join(self._at, key) in self._given else math.prod(shape)
 
     def _array(self, key: str, shape: tuple[int, ...]) -> mx.array:
+        key = self.join(self._at, key)
         if key not in self._left and key not in self._given:
             self._missing.append(key)
             if len(self._missing) >= MANY:
@@ -194,7 +199,7 @@ class Weights:
         return Embedding(self.linear(path, vocab, dim, bias=False))
 
     def has(self, key: str) -> bool:
-        return key in self._left
+        return self.join(self._at, key) in self._left
 
     def finish(self) -> None:
         """Raise `WeightsMismatch` if any key was missing, misshapen or left over."""
@@ -203,6 +208,7 @@ class Weights:
 
     def _seen(self, key: str) -> mx.array | None:
         """The array under `key`, handed out or not."""
+        key = self.join(self._at, key)
         return self._left.get(key, self._given.get(key))
 
     def _packing(self, path: str, in_dim: int) -> Packing | None:
@@ -210,7 +216,7 @@ class Weights:
         quantization = self._quantization
         if quantization is None:
             return None
-        entry = quantization.get(path)
+        entry = quantization.get(self.join(self._at, path))
         if entry is False:
             return None
         if isinstance(entry, Mapping) or entry is True:

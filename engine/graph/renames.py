@@ -118,6 +118,21 @@ class Float8Blocks:
         return weight[: codes.shape[0], : codes.shape[1]].astype(mx.bfloat16)
 
 
+@dataclass(frozen=True)
+class Under:
+    """Other rules for the keys below `at`, which they see without it."""
+
+    at: str
+    rules: tuple[Callable[[Arrays], Arrays], ...]
+
+    def __call__(self, arrays: Arrays) -> Arrays:
+        below = f"{self.at}."
+        inner = {k.removeprefix(below): v for k, v in arrays.items() if k.startswith(below)}
+        for rule in self.rules:
+            inner = rule(inner)
+        return {k: v for k, v in arrays.items() if not k.startswith(below)} | {below + k: v for k, v in inner.items()}
+
+
 def halves(axis: int) -> Callable[[mx.array], list[mx.array]]:
     """Cut an array into two along `axis`."""
     return lambda array: list(mx.split(array, 2, axis=axis))
@@ -128,6 +143,21 @@ def stacked(at: str, to: str, names: dict[str, str] | None = None, experts: str 
     pairs = names or {n: n for n in ("gate_proj", "up_proj", "down_proj")}
     return tuple(
         Stack(rf"(.*\.{at})\.{experts}\.(?P<e>\d+)\.{old}\.(\w+)", rf"\1.{to}.{new}.\3") for old, new in pairs.items()
+    )
+
+
+def transposed_experts(at: str, to: str) -> tuple[Split, Split]:
+    """`<at>.experts.gate_up_proj` [experts, in, 2 out] and `<at>.experts.down_proj` [experts, in, out] become
+    `<at>.<to>.{gate,up,down}_proj.weight` [experts, out, in]."""
+
+    def cut(parts: int) -> Callable[[mx.array], list[mx.array]]:
+        return lambda array: [mx.contiguous(part.swapaxes(1, 2)) for part in mx.split(array, parts, axis=2)]
+
+    return (
+        Split(
+            rf"(.*\.{at})\.experts\.gate_up_proj", tuple(rf"\1.{to}.{n}_proj.weight" for n in ("gate", "up")), cut(2)
+        ),
+        Split(rf"(.*\.{at})\.experts\.down_proj", (rf"\1.{to}.down_proj.weight",), cut(1)),
     )
 
 

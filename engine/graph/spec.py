@@ -188,9 +188,9 @@ class RouterSpec:
     after a cast, "logits" as they are. softcap: on the logits. correction: key, relative to the mixture, of a bias that
     counts in the ranking only. groups, kept_groups: group-limited ranking, the others set to 0. pick: top k from the
     "front" of argpartition(-s) or the "back" of argpartition(s): the order, and the sum's, differ.
-    selected: softmax over the picked logits. normalise: "sum" divides the picked scores by their sum + eps, "max" by
-    max(sum, eps). only_above_one: normalise only where top_k > 1. scale: after that. cast: scores to the logits' dtype
-    ("logits") or x's ("input"). compiled: as mlx-lm compiles it.
+    selected: softmax, or a sigmoid, of the picked logits. normalise: "sum" divides the picked scores by their sum +
+    eps, "max" by max(sum, eps). only_above_one: normalise only where top_k > 1. scale: after that. cast: scores to the
+    logits' dtype ("logits") or x's ("input"). compiled: as mlx-lm compiles it.
     """
 
     key: str = "gate"
@@ -203,7 +203,7 @@ class RouterSpec:
     groups: int = 1
     kept_groups: int = 1
     pick: Literal["front", "back"] = "front"
-    selected: Literal["softmax", "softmax_float32"] | None = None
+    selected: Literal["softmax", "softmax_float32", "sigmoid_float32"] | None = None
     normalise: Literal["sum", "max"] | None = None
     only_above_one: bool = False
     eps: float | None = None
@@ -306,7 +306,8 @@ class ArchSpec:
 
     layers_key: what the layers are numbered under, or a key for each (one that comes twice shares its weights).
     loops: how often the layers run, each pass with caches of its own; loop_norm: the final norm after every pass.
-    outlet: a module before the final norm. rules: from either checkpoint layout to mlx-lm's names.
+    outlet: a module before the final norm. at: what all keys are under. rules: from either checkpoint layout to
+    mlx-lm's names.
     """
 
     family: str
@@ -320,6 +321,7 @@ class ArchSpec:
     outlet: Any = None
     loops: int = 1
     loop_norm: bool = False
+    at: str = ""
     rules: tuple[Rule, ...] = ()
 
     @property
