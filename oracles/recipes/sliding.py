@@ -54,16 +54,16 @@ def _hub(function: str) -> str:
     return f"oracles.layouts.sliding:{function}"
 
 
-_COHERE2 = {
+_COHERE2: dict[str, Any] = {
     "layer_norm_eps": 3e-4,
     "logit_scale": 0.25,
     "sliding_window": WINDOW,
     "sliding_window_pattern": 4,
     "tie_word_embeddings": True,
 }
-_MINISTRAL3 = {"rope_parameters": MINISTRAL_ROPE, "layer_types": [SLIDING, FULL, SLIDING, FULL]}
+_MINISTRAL3: dict[str, Any] = {"rope_parameters": MINISTRAL_ROPE, "layer_types": [SLIDING, FULL, SLIDING, FULL]}
 _MINISTRAL3 |= {"sliding_window": WINDOW}
-_GLIMMER = {
+_GLIMMER: dict[str, Any] = {
     "num_attention_heads": 4,
     "post_norm_eps": 1e-2,
     "sliding_window": WINDOW,
@@ -74,7 +74,7 @@ _GLIMMER = {
 }
 # Glimmer's block norms store w for 1 + w, its last norm stores w.
 _GLIMMER_NORMS = {r"\.layers\..*layernorm": (0.0, 0.3)}
-_SPARK_ROPE = {
+_SPARK_ROPE: dict[str, Any] = {
     SLIDING: {"rope_type": "default", "rope_theta": 10000.0},
     FULL: {"rope_type": "default", "rope_theta": 5e5, "partial_rotary_factor": 0.5},
 }
@@ -95,7 +95,7 @@ _LLAMA4 = _config(
     floor_scale=6,
     attn_scale=0.1,
 )
-_GEMMA3 = {k: v for k, v in BASE.items() if k not in ("vocab_size", "tie_word_embeddings")} | {
+_GEMMA3: dict[str, Any] = {k: v for k, v in BASE.items() if k not in ("vocab_size", "tie_word_embeddings")} | {
     "model_type": "gemma3_text",
     "query_pre_attn_scalar": 16,
     "sliding_window": WINDOW,
@@ -104,7 +104,9 @@ _GEMMA3 = {k: v for k, v in BASE.items() if k not in ("vocab_size", "tie_word_em
     "rope_theta": 1e6,
     "rope_scaling": {"rope_type": "linear", "factor": 8.0},
 }
-_GEMMA4 = {k: v for k, v in BASE.items() if k not in ("vocab_size", "rope_theta", "tie_word_embeddings")} | {
+_GEMMA4: dict[str, Any] = {
+    k: v for k, v in BASE.items() if k not in ("vocab_size", "rope_theta", "tie_word_embeddings")
+} | {
     "model_type": "gemma4_text",
     "num_hidden_layers": 6,
     "global_head_dim": 32,
@@ -128,8 +130,8 @@ _GEMMA4_MOE = _GEMMA4 | {
     "moe_intermediate_size": 64,
 }
 _LLAMA_TEXT = _config("llama", rope_theta=5e5)
-_QWEN2_VL = {"rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]}, "rope_theta": 1e6}
-_QWEN3_MOE = {
+_QWEN2_VL: dict[str, Any] = {"rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]}, "rope_theta": 1e6}
+_QWEN3_MOE: dict[str, Any] = {
     "num_experts": 4,
     "num_experts_per_tok": 2,
     "decoder_sparse_step": 2,

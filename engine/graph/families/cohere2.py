@@ -1,0 +1,48 @@
+"""cohere2: cohere without norms on heads; every n-th layer is global and has no rope; float16 attends in float32."""
+
+from __future__ import annotations
+
+from engine.graph.families.common import Config, arch, attention, layer_norm, mlp, plain_rope, sliding
+from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, Norms
+
+_DEFAULTS = {
+    "hidden_size": 4096,
+    "head_dim": 128,
+    "num_hidden_layers": 32,
+    "intermediate_size": 14336,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "rope_theta": 50000.0,
+    "vocab_size": 256000,
+    "layer_norm_eps": 1e-05,
+    "logit_scale": 0.0625,
+    "sliding_window": 4096,
+    "sliding_window_pattern": 4,
+}
+
+
+def spec(config: Config) -> ArchSpec:
+    config = config.defaulted(_DEFAULTS)
+    head_dim, eps = config.positive("head_dim"), config.number("layer_norm_eps")
+    bias, norm_bias = config.flag("attention_bias", False), config.flag("layer_norm_bias", False)
+
+    def layer(local: bool) -> LayerSpec:
+        attn = attention(
+            config,
+            rope=plain_rope(head_dim, config.number("rope_theta"), traditional=True) if local else None,
+            qkv_bias=bias,
+            out_bias=bias,
+            float32="float16",
+            **(sliding(config) if local else {}),
+        )
+        norms = Norms(pre_attn=layer_norm("input_layernorm", eps, norm_bias))
+        return LayerSpec(attention=attn, mlp=mlp(config), norms=norms, flow="parallel")
+
+    made, pattern = {local: layer(local) for local in (True, False)}, config.positive("sliding_window_pattern")
+    return arch(
+        config,
+        [made[(i + 1) % pattern != 0] for i in range(config.positive("num_hidden_layers"))],
+        tied=True,
+        norm=layer_norm("model.norm", eps, norm_bias),
+        head=HeadSpec(tied=True, multiply=config.number("logit_scale")),
+    )

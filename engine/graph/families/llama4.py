@@ -1,0 +1,57 @@
+"""llama4: a text tower whose layers attend in chunks, every fourth all tokens without rope and with queries that grow;
+a norm without weight on rotated heads; mixtures of one expert and a shared one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.errors import InvalidValue
+from engine.graph.families.common import Config, arch, attention, mlp, pre_norms, rope
+from engine.graph.families.towers import text_tower
+from engine.graph.renames import transposed_experts
+from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, MoeSpec, NormSpec, QkNorm, QueryScale, RouterSpec
+
+_UNIT = NormSpec(key=None, eps=1e-6)
+
+
+def spec(config: Config) -> ArchSpec:
+    text = config.inner("text_config")
+    bias, step = text.flag("attention_bias"), text.positive("interleave_moe_layer_step")
+    if text.positive("num_experts_per_tok") != 1:
+        raise InvalidValue("config.json text_config.num_experts_per_tok", text["num_experts_per_tok"], "1")
+    head_dim = text.positive("head_dim", text.positive("hidden_size") // text.positive("num_attention_heads"))
+    chunk = {"cache": "chunked", "window": text.positive("attention_chunk_size")}
+    grown = None
+    if text.read("attn_temperature_tuning", 4):
+        length = text.number("floor_scale", 8192)
+        grown = QueryScale(beta=text.number("attn_scale", 0.1), length=length, shift=1, cast="product")
+    moe = MoeSpec(
+        experts=text.positive("num_local_experts"),
+        top_k=1,
+        router=RouterSpec(key="router", score="logits", selected="sigmoid_float32", cast="input"),
+        expert=mlp(text),
+        at="experts",
+        shared=mlp(text),
+        shared_at="shared_expert",
+        prescale=True,
+    )
+    dense = mlp(text, hidden=text.positive("intermediate_size_mlp"))
+
+    def layer(i: int) -> LayerSpec:
+        local = (i + 1) % 4 != 0
+        changes: dict[str, Any] = (
+            {"rope": rope(text, head_dim, traditional=True), **chunk} if local else {"query_scale": grown}
+        )
+        if local and text.flag("use_qk_norm"):
+            changes["qk_norm"] = QkNorm(q=_UNIT, k=_UNIT, where="rotated")
+        attn = attention(text, head_dim=head_dim, qkv_bias=bias, out_bias=bias, **{"rope": None, **changes})
+        feed = moe if i % step == step - 1 else dense
+        return LayerSpec(attention=attn, mlp=feed, mlp_key="feed_forward", norms=pre_norms(text))
+
+    inner = arch(
+        text,
+        [layer(i) for i in range(text.positive("num_hidden_layers"))],
+        head=HeadSpec(tied=False),
+        rules=transposed_experts("feed_forward", "experts"),
+    )
+    return text_tower(config, inner)

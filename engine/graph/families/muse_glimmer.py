@@ -1,0 +1,69 @@
+"""muse_glimmer: gemma's four norms with an eps of their own after the mixers, norms without weight on heads and on the
+embedding, enlarged queries, gated attention, no rope in global layers, a scaled and capped head."""
+
+from __future__ import annotations
+
+from engine.graph.families.common import Config, arch, attention, mlp, plain_rope, rms, rope_base, sliding
+from engine.graph.renames import ROTARY, UNTIE, Drop, Rename
+from engine.graph.spec import ArchSpec, GateSpec, HeadSpec, LayerSpec, Norms, QkNorm, StemSpec
+
+_DEFAULTS = {
+    "hidden_size": 6656,
+    "num_hidden_layers": 52,
+    "intermediate_size": 19968,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 2,
+    "head_dim": 128,
+    "vocab_size": 202048,
+    "rms_norm_eps": 1e-5,
+    "post_norm_eps": 1e-8,
+    "sliding_window": 2048,
+    "qk_scale_factor": 3.87,
+    "tie_word_embeddings": False,
+    "final_logit_softcapping": 20.0,
+    "output_multiplier": 0.19611613513818404,
+}
+
+
+def spec(config: Config) -> ArchSpec:
+    if "text_config" in config:
+        config = config.inner("text_config")
+    config = config.defaulted(_DEFAULTS)
+    count, base, post_eps = config.positive("num_hidden_layers"), rope_base(config, 5e5), config.number("post_norm_eps")
+    kinds = config.each("layer_types", ((["sliding_attention"] * 3 + ["full_attention"]) * count)[:count])
+    bases = config.each("layer_rope_theta", [0 if kind == "full_attention" else base for kind in kinds])
+
+    def layer(kind: str, turns: bool) -> LayerSpec:
+        attn = attention(
+            config,
+            rope=plain_rope(config.positive("head_dim"), base) if turns else None,
+            qk_norm=QkNorm(q=rms(config, None), k=rms(config, None)),
+            query_factor=config.number("qk_scale_factor"),
+            gate=GateSpec(key="gate_proj"),
+            **(sliding(config) if kind == "sliding_attention" else {}),
+        )
+        norms = Norms(
+            pre_attn=rms(config, "input_layernorm", 1.0),
+            post_attn=rms(config, "post_attention_layernorm", 1.0, post_eps),
+            pre_mlp=rms(config, "pre_feedforward_layernorm", 1.0),
+            post_mlp=rms(config, "post_feedforward_layernorm", 1.0, post_eps),
+        )
+        return LayerSpec(attention=attn, mlp=mlp(config, act="silu"), norms=norms)
+
+    tied = config.flag("tie_word_embeddings")
+    return arch(
+        config,
+        [layer(kind, bool(base)) for kind, base in zip(kinds, bases, strict=True)],
+        stem=StemSpec(norm=rms(config, None)),
+        head=HeadSpec(
+            tied=tied,
+            multiply=config.number("output_multiplier"),
+            softcap=config.number("final_logit_softcapping"),
+        ),
+        rules=(
+            Drop((r"^vision_(tower|adapter|projection)",)),
+            Rename(r"^(language_model\.model|model\.language_model)\.", "model."),
+            Rename(r"^language_model\.lm_head\.", "lm_head."),
+            *((ROTARY, UNTIE) if tied else (ROTARY,)),
+        ),
+    )
