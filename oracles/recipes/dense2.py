@@ -268,7 +268,8 @@ RECIPES: dict[str, Recipe] = {
     "phi3-linear": Recipe(
         config={**PHI3, "rope_scaling": {"type": "linear", "factor": 2.0, "long_factor": 1.0}, "rope_traditional": True}
     ),
-    "phi3small": Recipe(config=PHI3SMALL, window=32, hub=HUB + "rotary"),
+    # window: prompts of one block and of three; longer ones would cost too much at this vocabulary
+    "phi3small": Recipe(config=PHI3SMALL, window=16, hub=HUB + "rotary"),
     "phi3small-unscaled": Recipe(
         config={
             **PHI3SMALL,
@@ -278,7 +279,6 @@ RECIPES: dict[str, Recipe] = {
             "rope_position_scale": 0.5,
             "rope_embedding_base": 10000,
         },
-        window=32,
         hub=HUB + "rotary",
     ),
     "plamo": Recipe(config=PLAMO),
