@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ EQUAL, DIFFERS, FAILED = "equal", "differs", "failed"
 NOT_RUN, NOT_BUILT, NOT_CLAIMED = "not run", "not built", "not claimed: OpenBLAS"
 BAD = (DIFFERS, FAILED)
 WHY_CHARS = 300
+CACHE_FIELDS = ("scheme", "layout", "offset", "dtype", "bits", "group_size")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,7 +253,7 @@ def _refusal(cell: Cell, sides: tuple[Side, Side], ours: Trace | None, theirs: T
 
 
 def compare_traces(reference: Trace, candidate: Trace) -> Difference | None:
-    """Tokens first, then the arrays, then which scheme each position attended."""
+    """Tokens first, then the arrays, then which scheme each position attended, then the caches at the end."""
     found = compare_tokens(reference.doc.get("tokens", ()), candidate.doc.get("tokens", ()))
     if found is not None:
         gap = _top_gap(reference, found.position)
@@ -265,6 +266,21 @@ def compare_traces(reference: Trace, candidate: Trace) -> Difference | None:
     if list(live) != list(ours):
         at = next((i for i, (a, b) in enumerate(zip(live, ours, strict=False)) if a != b), min(len(live), len(ours)))
         return Difference("kv_live", "the positions attended different schemes", at)
+    if "tokens" not in reference.doc and "caches" in reference.doc:  # a free run ends a step apart
+        return _compare_caches(reference.doc["caches"], candidate.doc["caches"])
+    return None
+
+
+def _compare_caches(
+    reference: Sequence[Mapping[str, Any]], candidate: Sequence[Mapping[str, Any]]
+) -> Difference | None:
+    """What the caches are at the end, without their size in bytes, which is each side's own."""
+    if len(reference) != len(candidate):
+        return Difference("caches", f"{len(candidate)} caches instead of {len(reference)}")
+    for i, (theirs, ours) in enumerate(zip(reference, candidate, strict=True)):
+        for name in CACHE_FIELDS:
+            if theirs[name] != ours[name]:
+                return Difference(f"cache {i}", f"{name} {ours[name]} instead of {theirs[name]}")
     return None
 
 
