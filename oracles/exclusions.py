@@ -117,6 +117,16 @@ UNMOVED: tuple[Unmoved, ...] = (
     Unmoved(
         recipes=("helium-tied-bias",), kinds=("lm_head.weight",), reason="helium builds a head even where it is tied"
     ),
+    Unmoved(
+        recipes=("gemma3n-plain",),
+        kinds=("*.altup.correct_output_scale",),
+        reason="it scales only where altup_correct_scale is set",
+    ),
+    Unmoved(
+        recipes=("mixtral-ties",),
+        kinds=("*.block_sparse_moe.gate.weight",),
+        reason="the recipe fixes the router at zero, so that all experts tie",
+    ),
 )
 
 
