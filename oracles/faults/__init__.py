@@ -33,6 +33,9 @@ FAULTS = {
     "expert-biases-unstacked": "oracles.faults.expert_biases:FAULT",
     "tied-head-read-unpacked": "oracles.faults.tied_packed_head:FAULT",
     "tied-minicpm-does-not-load": "oracles.faults.minicpm_tied:FAULT",
+    "gpt-oss-last-layer-skipped": "oracles.faults.skipped_layer:FAULT",
+    "gpt-oss-16-bit-unknown-keys": "oracles.faults.dense_gpt_oss:FAULT",
+    "qwen2-moe-fields-unread": "oracles.faults.topk_norm:FAULT",
     "nested-rope-theta-ignored": "oracles.faults.rope_parameters:FAULT",
 }
 PROBE_TIMEOUT_S = 120.0

@@ -1,4 +1,4 @@
-"""mlx-lm: rope_scaling in the config of a mixtral, glm4_moe or minimax is not applied."""
+"""mlx-lm: rope_scaling in the config of a mixtral, glm4_moe, qwen3_moe and others is not applied."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def probe(model: str) -> Shown:
 
 FAULT = Fault(
     oracle="mlx-lm",
-    where="models/mixtral.py, glm4_moe.py, minimax.py: nn.RoPE without the config's scaling (deepseek.py: only linear)",
+    where="models/mixtral.py, glm4_moe.py, minimax.py, qwen2_moe.py, qwen3_moe.py: nn.RoPE without the "
+    "config's scaling (deepseek.py: only linear; mellum.py: all but linear; exaone_moe.py: not under rope_parameters)",
     what="a config that asks for scaled rotary embeddings silently gets plain ones",
     ours="the scaling is applied, or refused by name where its type is unknown",
     probe=probe,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.graph.families.common import Config, arch, attention, mlp, pre_norms, qk_heads, rope
 from engine.graph.renames import ROTARY, UNTIE, stacked
-from engine.graph.spec import ArchSpec, LayerSpec, MoeSpec, RouterSpec
+from engine.graph.spec import ArchSpec, AttentionSpec, LayerSpec, MoeSpec, RouterSpec
 
 
 def softmax_moe(config: Config, cast: bool) -> MoeSpec:
@@ -18,16 +18,21 @@ def softmax_moe(config: Config, cast: bool) -> MoeSpec:
     )
 
 
+def sparse_layers(config: Config, attn: AttentionSpec, sparse: MoeSpec | None) -> list[LayerSpec]:
+    """Layers with `sparse` where decoder_sparse_step and mlp_only_layers leave room for it, dense ones elsewhere."""
+    step, dense = config.positive("decoder_sparse_step", 1), config.read("mlp_only_layers", [])
+
+    def layer(i: int) -> LayerSpec:
+        feed = sparse if i not in dense and (i + 1) % step == 0 else None
+        return LayerSpec(attention=attn, mlp=feed or mlp(config), norms=pre_norms(config))
+
+    return [layer(i) for i in range(config.positive("num_hidden_layers"))]
+
+
 def spec(config: Config) -> ArchSpec:
     head_dim = config.positive("head_dim")
     attn = attention(config, head_dim=head_dim, rope=rope(config, head_dim), qk_norm=qk_heads(config))
-    step, dense = config.positive("decoder_sparse_step"), config.read("mlp_only_layers")
-    sparse = softmax_moe(config, cast=True) if config.count("num_experts") else mlp(config)
-
-    def layer(i: int) -> LayerSpec:
-        routed = i not in dense and (i + 1) % step == 0
-        return LayerSpec(attention=attn, mlp=sparse if routed else mlp(config), norms=pre_norms(config))
-
+    sparse = softmax_moe(config, cast=True) if config.count("num_experts") else None
     tied = config.flag("tie_word_embeddings")
     rules = (ROTARY, *((UNTIE,) if tied else ()), *stacked("mlp", "switch_mlp"))
-    return arch(config, [layer(i) for i in range(config.positive("num_hidden_layers"))], tied=tied, rules=rules)
+    return arch(config, sparse_layers(config, attn, sparse), tied=tied, rules=rules)
