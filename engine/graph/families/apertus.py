@@ -13,7 +13,7 @@ SCALARS = Change(r"\.alpha_[pn]$", lambda alpha: alpha.squeeze())  # of shape [1
 def spec(config: Config) -> ArchSpec:
     head_dim = even_head_dim(config)
     layer = LayerSpec(
-        attention=attention(config, head_dim=head_dim, rope=rope(config, head_dim), qk_norm=qk_heads(config)),
+        attention=attention(config, head_dim=head_dim, rope=rope(config, head_dim, None), qk_norm=qk_heads(config)),
         mlp=XieluMlpSpec(hidden=config.positive("intermediate_size"), bias=config.flag("mlp_bias")),
         norms=pre_norms(config, "attention_layernorm", "feedforward_layernorm"),
     )

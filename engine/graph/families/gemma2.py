@@ -16,6 +16,11 @@ def around(config: Config) -> Norms:
     )
 
 
+def cap(config: Config, key: str, default: float) -> float | None:
+    """A soft-cap; null switches it off (mlx-lm dies there)."""
+    return None if config.get(key, default) is None else config.number(key, default)
+
+
 def spec(config: Config) -> ArchSpec:
     head_dim = config.positive("head_dim")
     traditional = config.flag("rope_traditional", False)
@@ -24,13 +29,13 @@ def spec(config: Config) -> ArchSpec:
         head_dim=head_dim,
         rope=plain_rope(head_dim, rope_base(config, 10000.0), traditional),
         scale=1.0 / (config.number("query_pre_attn_scalar", 144.0) ** 0.5),
-        softcap=config.number("attn_logit_softcapping", 50.0),
+        softcap=cap(config, "attn_logit_softcapping", 50.0),
     )
     return arch(
         config,
         LayerSpec(attention=attn, mlp=mlp(config, act="gelu_approx"), norms=around(config)),
         norm=rms(config, "model.norm", 1.0),
         stem=StemSpec(scale=config.positive("hidden_size") ** 0.5),
-        head=HeadSpec(tied=True, softcap=config.number("final_logit_softcapping", 30.0)),
+        head=HeadSpec(tied=True, softcap=cap(config, "final_logit_softcapping", 30.0)),
         rules=(),
     )

@@ -13,7 +13,7 @@ def spec(config: Config) -> ArchSpec:
         attention=attention(
             config,
             head_dim=head_dim,
-            rope=rope(config.replaced(rope_traditional=False), head_dim),
+            rope=rope(config.replaced(rope_traditional=False), head_dim, None),
             scale=config.number("attention_multiplier"),
             qkv_bias=bias,
             out_bias=bias,

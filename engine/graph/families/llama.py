@@ -12,7 +12,7 @@ from engine.graph.spec import ArchSpec, LayerSpec
 def layers(config: Config, **changes: Any) -> list[Any]:
     """Llama's layers, one each; `changes` to their attention."""
     bias = config.flag("attention_bias", False)
-    kinds = config.read("layer_types", None) or ["full_attention"] * config.positive("num_hidden_layers")
+    kinds = config.each("layer_types", ["full_attention"] * config.positive("num_hidden_layers"))
     for kind in kinds:
         if kind not in ("full_attention", "sliding_attention"):
             raise InvalidValue("config.json layer_types", kind, ("full_attention", "sliding_attention"))
