@@ -42,7 +42,7 @@ def build(recipe: Recipe, form: Form, folder: Path) -> dict[str, Any]:
     kinds = _fill(model, recipe, form)
     if form.quant is not None:
         config = _pack(model, config, form.quant)
-    weights = _named(model)
+    weights = {name: value for name, value in _named(model).items() if not _left_out(recipe, name)}
     if form.layout == "hub" and recipe.hub is not None:
         weights = resolve(recipe.hub)(weights, config)
     mx.eval(weights)
@@ -59,6 +59,8 @@ def _fill(model: nn.Module, recipe: Recipe, form: Form) -> list[str]:
     for name, value in _named(model).items():
         if not mx.issubdtype(value.dtype, mx.floating):
             continue
+        if _left_out(recipe, name):
+            continue
         kind = kind_of(name)
         kinds[kind] = None
         drawn = mx.array(draw(recipe, name, value.shape, form.seed + (kind == form.mutate)))
@@ -67,6 +69,10 @@ def _fill(model: nn.Module, recipe: Recipe, form: Form) -> list[str]:
         raise errors.InvalidValue("mutate", form.mutate, kinds)
     model.update(tree_unflatten(filled))
     return list(kinds)
+
+
+def _left_out(recipe: Recipe, name: str) -> bool:
+    return recipe.without is not None and re.search(recipe.without, name) is not None
 
 
 def _named(model: nn.Module) -> dict[str, mx.array]:

@@ -41,7 +41,8 @@ class Recipe:
     chunk, where there is one. hub: "oracles.layouts.<file>:<function>", (weights by mlx-lm's names, config) -> weights
     by the original checkpoint's names; None where the two are the same. norm_mean: 0.0 where the module stores w for
     1 + w. spread: regex on the whole parameter name -> (mean, std), first match wins over the rule of `draw`.
-    quants: the packings that the dimensions allow.
+    quants: the packings that the dimensions allow. without: regex on names of parameters that are left out of the
+    folder, where a module takes their absence as a sign (gemma3_text is tied where there is no head).
     """
 
     config: Mapping[str, Any]
@@ -50,6 +51,7 @@ class Recipe:
     norm_mean: float = 1.0
     spread: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     quants: tuple[str, ...] = QUANTS
+    without: str | None = None
 
     def __post_init__(self) -> None:
         if "model_type" not in self.config:

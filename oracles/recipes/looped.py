@@ -167,10 +167,18 @@ RECIPES: dict[str, Recipe] = {
     "gemma3_text-full": Recipe(
         config={**_GEMMA3, "num_hidden_layers": 2, "sliding_window_pattern": 1, "rope_scaling": _LINEAR}, norm_mean=0.0
     ),
+    "gemma3_text-tied": Recipe(
+        config={**_GEMMA3, "num_key_value_heads": 2, "num_hidden_layers": 3},
+        norm_mean=0.0,
+        window=8,
+        without=r"^lm_head\.",
+        spread={r"embed_tokens\.weight": (0.0, 0.02)},
+    ),
     "gemma3n": Recipe(
         config={"model_type": "gemma3n", "text_config": _GEMMA3N}, window=8, hub="oracles.layouts.looped:gemma3n"
     ),
     "gemma3n-plain": Recipe(
+        spread={r"embed_tokens\.weight": (0.0, 0.05)},
         config={
             "model_type": "gemma3n",
             "text_config": {
