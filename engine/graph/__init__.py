@@ -4,6 +4,8 @@ BUILDERS: dict[str, str] = {
     "AltUpLayerSpec": "engine.graph.altup:AltUpLayer",
     "AttentionSpec": "engine.graph.attention:Attention",
     "BlendedMoeSpec": "engine.graph.blended_moe:BlendedMoe",
+    "BlockSparseSpec": "engine.graph.block_sparse:BlockSparse",
+    "CyclicSpec": "engine.graph.cyclic:Cyclic",
     "DualMlpSpec": "engine.graph.dual_mlp:DualMlp",
     "ExpertListSpec": "engine.graph.expert_list:ExpertList",
     "LayerSpec": "engine.graph.layers:Layer",

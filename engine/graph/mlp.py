@@ -58,6 +58,13 @@ def relu_squared(x: mx.array) -> mx.array:
     return nn.relu(x).square()
 
 
+@partial(mx.compile, shapeless=True)
+def gegelu(gate: mx.array, up: mx.array, limit: float) -> mx.array:
+    gate = mx.where(mx.isinf(gate), gate, mx.clip(gate, a_min=None, a_max=limit))
+    up = mx.where(mx.isinf(up), up, mx.clip(up, a_min=-limit, a_max=limit))
+    return gate * mx.sigmoid(1.702 * gate) * (up + 1.0)
+
+
 def _plain(act: Callable[[mx.array], mx.array]) -> Callable[[mx.array, mx.array], mx.array]:
     """act(gate) * up as two operations."""
     return lambda gate, up: act(gate) * up
@@ -67,6 +74,7 @@ GATED: dict[str, Callable[..., mx.array]] = {
     "swiglu": swiglu,
     "swiglu_clamped": clamped_swiglu,
     "swiglu_oai": swiglu_oai,
+    "gegelu": gegelu,
     "silu": _plain(nn.silu),
     "relu": _plain(nn.relu),
     "relu2": _plain(nn.relu2),
@@ -110,7 +118,10 @@ class Mlp:
         self.sub_norm = build_norm(spec.sub_norm, spec.hidden, weights, path) if spec.sub_norm else None
 
     def __call__(self, x: mx.array, ctx: Forward | None = None, cache: int = 0) -> mx.array:
-        if self.fused:
+        if self.fused == "pairs":
+            pairs = self.up(x)  # [B, L, 2M]
+            hidden = self.act(pairs[..., ::2], pairs[..., 1::2])
+        elif self.fused:
             gate, up = mx.split(self.up(x), 2, axis=-1)  # [B, L, M] twice
             hidden = self.act(gate, up)
         elif self.gate is not None:

@@ -125,6 +125,11 @@ def _proportional(spec: RopeSpec, scaling: dict[str, Any]) -> Rope:
     return _with_freqs(spec, mx.concatenate([scaling.get("factor", 1.0) * (spec.base**exponents), still]))
 
 
+def _positions(spec: RopeSpec, scaling: dict[str, Any]) -> Rope:
+    """Positions times a scale (phi3small)."""
+    return _with_base(spec, scaling["scale"])
+
+
 def _mrope(spec: RopeSpec, scaling: dict[str, Any]) -> Rope:
     """On text the three position streams agree: a plain rope."""
     if len(scaling.get("mrope_section", [])) != 3:
@@ -160,4 +165,5 @@ _VARIANTS: dict[str, Callable[[RopeSpec, dict[str, Any]], Rope]] = {
     # Names of ours, for what mlx-lm writes in a model's file instead of rope_utils.py.
     "ntk-alpha": _ntk_alpha,
     "reversed": _reversed,
+    "positions": _positions,
 }

@@ -92,7 +92,8 @@ class AttentionSpec:
 
     qkv: key of one fused projection, with `packed` saying how it is cut: "blocks" [q | k | v], or "groups", per
     key/value head its queries, its key and its value. reads: index of the cache whose view it attends, appended by an
-    earlier layer; then it has no keys and values of its own. window: keys a token sees (the mask); cache: how they are
+    earlier layer; then it has no keys and values of its own. projection "given": its projected keys and values, before
+    norm and rope, serve the later layers that have them "taken", each into a cache of its own. window: keys a token sees (the mask); cache: how they are
     kept. values "keys": values are the keys' projection (before norm and rope). query_factor: before the rope; q_gain:
     key of a factor per head, after it. int8: keys of the scales by which keys and values are rounded to 8 bits before
     they are stored (afm7). float32: attention itself runs in float32, always or for float16 models.
@@ -127,6 +128,7 @@ class AttentionSpec:
     out_norm: NormSpec | None = None
     float32: Literal["always", "float16"] | None = None
     reads: int | None = None
+    projection: Literal["given", "taken"] | None = None
     cache: Literal["dense", "rotating", "chunked"] = "dense"
     window: int | None = None
     cache_size: int | None = None
@@ -165,7 +167,8 @@ class LinearSpec:
 class MlpSpec:
     """down(act(gate, up)) with `gate`, else down(act(up)). act: a name of engine/graph/mlp.py, `limit` its parameter.
 
-    fused: `up` holds gate and up together, in "halves" [gate | up]. sub_norm: before `down`.
+    fused: `up` holds gate and up together, [gate | up] or in "pairs" [gate, up, gate, up, ...]. sub_norm: before
+    `down`.
     """
 
     hidden: int
@@ -174,7 +177,7 @@ class MlpSpec:
     up: str = "up_proj"
     down: str = "down_proj"
     bias: bool = False
-    fused: bool = False
+    fused: bool | Literal["pairs"] = False
     limit: float | None = None
     sub_norm: NormSpec | None = None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from engine.errors import InvalidValue
 from engine.graph.families.common import Config, arch, attention, mlp, pre_norms
 from engine.graph.spec import ArchSpec, LayerSpec, RopeSpec
@@ -11,7 +13,7 @@ def _rope(config: Config, head_dim: int) -> RopeSpec:
     """Linear, or longrope (once "su") with the trained length outside of rope_scaling."""
     scaling = dict(config.read("rope_scaling", {}))
     kind = scaling.get("type") or scaling.get("rope_type", "default")
-    fields = {
+    fields: dict[str, Any] = {
         "dims": int(head_dim * config.number("partial_rotary_factor", 1.0)),
         "base": config.number("rope_theta", 10000.0),
     }

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from engine.errors import InvalidValue
+from engine.graph.block_sparse import BlockSparseSpec
 from engine.graph.families.common import Config, arch, attention, layer_norm
 from engine.graph.renames import ROTARY
-from engine.graph.spec import ArchSpec, BlockSparse, HeadSpec, LayerSpec, MlpSpec, Norms, RopeSpec, StemSpec
+from engine.graph.spec import ArchSpec, AttentionSpec, HeadSpec, LayerSpec, MlpSpec, Norms, RopeSpec, StemSpec
 
 # The tokenizer's unused ids, whatever the vocabulary is (mlx-lm 0.32.2, models/phi3small.py).
 BANNED = (100256, 100258, 100259, 100260, 100264, 100265, *range(100267, 100352))
 
 
-def _blocks(config: Config) -> BlockSparse:
+def _sparse(config: Config, attn: AttentionSpec) -> BlockSparseSpec:
     size = config.positive("blocksparse_block_size", 64)
     if size not in (32, 64):
         raise InvalidValue("config.json blocksparse_block_size", size, (32, 64))
-    return BlockSparse(
+    return BlockSparseSpec(
+        attention=attn,
         size=size,
         local=config.positive("blocksparse_num_local_blocks", 16),
         stride=config.positive("blocksparse_vert_stride", 8),
@@ -42,18 +46,21 @@ def spec(config: Config) -> ArchSpec:
         bias=True,
     )
 
-    def layer(sparse: BlockSparse | None) -> LayerSpec:
-        fields = {"qkv": "query_key_value", "packed": "groups", "o": "dense", "qkv_bias": True, "out_bias": True}
-        return LayerSpec(
-            attention=attention(config, head_dim=head_dim, scale=scale, rope=rope, sparse=sparse, **fields),
-            mlp=mlp,
-            norms=Norms(
-                pre_attn=layer_norm("input_layernorm", eps), pre_mlp=layer_norm("post_attention_layernorm", eps)
-            ),
-        )
-
+    attn = attention(
+        config,
+        head_dim=head_dim,
+        scale=scale,
+        rope=rope,
+        qkv="query_key_value",
+        packed="groups",
+        o="dense",
+        qkv_bias=True,
+        out_bias=True,
+    )
+    norms = Norms(pre_attn=layer_norm("input_layernorm", eps), pre_mlp=layer_norm("post_attention_layernorm", eps))
     every, vocab = config.positive("dense_attention_every_n_layers"), config.positive("vocab_size")
-    sparse, dense = layer(_blocks(config)), layer(None)
+    dense = LayerSpec(attention=attn, mlp=mlp, norms=norms)
+    sparse = replace(dense, attention=_sparse(config, attn))
     return arch(
         config,
         [dense if i % every else sparse for i in range(config.positive("num_hidden_layers"))],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.errors import InvalidValue
+from engine.graph.cyclic import CyclicSpec
 from engine.graph.families.common import Config, arch, attention, mlp, plain_rope, rms
 from engine.graph.spec import ArchSpec, LayerSpec, Norms
 
@@ -14,7 +15,7 @@ def spec(config: Config) -> ArchSpec:
     head_dim = config.positive("hidden_size") // heads
     rope = plain_rope(head_dim, config.number("rope_theta", 10000), config.flag("rope_traditional", False))
     layer = LayerSpec(
-        attention=attention(config, head_dim=head_dim, kv_heads=heads // shared, rope=rope, cyclic=True),
+        attention=CyclicSpec(attention=attention(config, head_dim=head_dim, kv_heads=heads // shared, rope=rope)),
         mlp=mlp(config),
         norms=Norms(pre_attn=rms(config, "norm")),
         flow="parallel_residual",
