@@ -27,6 +27,12 @@ class Packing:
 
 # The modes whose scales are bytes allow one (bits, group size) pair each (mlx-lm 0.32.2, utils.py infer_quant_config).
 _MODE_DEFAULTS = {"affine": (64, 4), "mxfp4": (32, 4), "nvfp4": (16, 4), "mxfp8": (32, 8)}
+# quant_method of an original checkpoint -> its packing. "fp8" is made dense by a rule of the family (renames.py).
+_ORIGINAL_PACKINGS: dict[str, Mapping[str, Any] | None] = {
+    "mxfp4": {"group_size": 32, "bits": 4, "mode": "mxfp4"},
+    "mxfp8": {"group_size": 32, "bits": 8, "mode": "mxfp8"},
+    "fp8": None,
+}
 _BYTE_SCALED = {(4, 16): "nvfp4", (4, 32): "mxfp4", (8, 32): "mxfp8"}
 
 
@@ -248,8 +254,12 @@ def _quantization(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
     if quantization is not None and quantization.get("mode", "affine") not in _MODE_DEFAULTS:
         raise UnsupportedConfig(f"quantization mode {quantization['mode']!r}; known: {', '.join(_MODE_DEFAULTS)}")
     if quantization is None and "quantization_config" in config:
-        method = config["quantization_config"].get("quant_method", "unnamed")
-        raise UnsupportedConfig(f"quantization_config with quant_method={method!r}; known: mlx's own 'quantization'")
+        given = config["quantization_config"]
+        method = given.get("quant_method", "unnamed")
+        if method not in _ORIGINAL_PACKINGS or given.get("scale_fmt") == "ue8m0":
+            known = f"{', '.join(_ORIGINAL_PACKINGS)} (without scale_fmt ue8m0), and mlx's own 'quantization'"
+            raise UnsupportedConfig(f"quantization_config with quant_method={method!r}; known: {known}")
+        quantization = _ORIGINAL_PACKINGS[method]
     if config.get("quantize_activations"):
         raise UnsupportedConfig("quantize_activations=true; known: false")
     return quantization

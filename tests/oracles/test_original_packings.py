@@ -1,0 +1,105 @@
+"""Original checkpoints that come packed: mxfp4 experts with gate and up rows in turn, 8-bit floats in blocks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import pytest
+
+from engine import errors, load
+from oracles.architectures import LOADED_CHUNK, forced
+from oracles.client import Worker
+from oracles.contract import StackConfig
+from oracles.layouts import moe2 as layouts
+from oracles.parity import EQUAL, Cell, CellResult, Pair
+from oracles.recipe import Form, find_recipe
+from oracles.tiny import write_model
+
+PROMPT = 35
+Weights = dict[str, mx.array]
+
+
+@pytest.fixture(scope="module")
+def builder() -> Iterator[Worker]:
+    with Worker(StackConfig(stack="mlx-lm", model="", compile=False)) as worker:
+        yield worker
+
+
+def original(
+    builder: Worker,
+    root: Path,
+    name: str,
+    form: Form,
+    method: dict[str, Any],
+    change: Callable[[Weights, Any], Weights],
+) -> Path:
+    """The recipe's folder with other weights, and with `quantization_config` as its only word on packing."""
+    saved = builder.make(find_recipe(name), form, root)
+    config = json.loads((saved / "config.json").read_text(encoding="utf-8"))
+    config.pop("quantization", None)
+    weights = mx.load(str(saved / "model.safetensors"))
+    assert isinstance(weights, dict)
+    folder = root / "original"
+    write_model(folder, {**config, "quantization_config": method}, change(weights, config))
+    return folder
+
+
+def compared(name: str, folder: Path) -> CellResult:
+    probe = forced(find_recipe(name), PROMPT, LOADED_CHUNK)
+    cell = Cell(name=name, dtype="packed", model=str(folder), probe=probe, steps=0, chunk=LOADED_CHUNK, compile=False)
+    with Pair("bundled") as pair:
+        return pair.run(cell)
+
+
+def float8(weights: Weights, config: Any) -> Weights:
+    """The hub's layout with attention and dense MLPs as 8-bit floats, a scale for every 128 x 128 block."""
+    out = layouts.mimo_v2_flash(weights, config)
+    for name, value in list(out.items()):
+        if value.ndim == 2 and ("self_attn" in name or "layers.0.mlp" in name):
+            out[name] = mx.to_fp8(value)
+            blocks = [-(-n // 128) for n in value.shape]
+            out[name + "_scale_inv"] = 0.5 + mx.arange(blocks[0] * blocks[1]).reshape(blocks) / 4
+    return out
+
+
+def test_mxfp4_experts_of_the_original_gpt_oss(builder: Worker, tmp_path: Path) -> None:
+    folder = original(builder, tmp_path, "gpt_oss", Form(quant="mxfp4"), {"quant_method": "mxfp4"}, layouts.gpt_oss)
+    held = mx.load(str(folder / "model.safetensors"))
+    assert isinstance(held, dict)
+    assert held["model.layers.0.mlp.experts.gate_up_proj_blocks"].dtype == mx.uint8
+    result = compared("gpt_oss", folder)
+    assert result.status == EQUAL, result.why
+
+
+def test_float8_blocks_of_the_original_mimo(builder: Worker, tmp_path: Path) -> None:
+    method = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    folder = original(builder, tmp_path, "mimo_v2_flash", Form(), method, float8)
+    result = compared("mimo_v2_flash", folder)
+    assert result.status == EQUAL, result.why
+
+
+def test_float8_blocks_that_no_rule_reads_are_named(builder: Worker, tmp_path: Path) -> None:
+    folder = original(builder, tmp_path, "mellum", Form(), {"quant_method": "fp8"}, float8)
+    with pytest.raises(errors.WeightsMismatch, match="weight_scale_inv"):
+        load(folder)
+
+
+def test_dense_experts_of_the_original_gpt_oss(builder: Worker, tmp_path: Path) -> None:
+    """mlx-lm cannot load these (see the fault register), so the reference is the same model by mlx-lm's names."""
+    recipe = find_recipe("gpt_oss")
+    saved = builder.make(recipe, Form(), tmp_path)
+    config = json.loads((saved / "config.json").read_text(encoding="utf-8"))
+    weights = mx.load(str(saved / "model.safetensors"))
+    assert isinstance(weights, dict)
+    hub = {}
+    for name, value in layouts.gpt_oss(weights, config).items():
+        dense = ".experts." in name and name.endswith(".weight")
+        hub[name.removesuffix(".weight") if dense else name] = value.swapaxes(1, 2) if dense else value
+    write_model(tmp_path / "dense", config, hub)
+    ids = list(range(2, 40))
+    logits = [load(folder).logits(ids) for folder in (saved, tmp_path / "dense")]
+    assert mx.array_equal(*logits)
