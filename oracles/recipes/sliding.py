@@ -8,6 +8,8 @@ from typing import Any
 from oracles.recipe import Recipe
 
 WINDOW = 8
+# Sharper attention, where a free run would settle on a token or two.
+SHARP = {r"\.[qk]_norm\.weight": (2.0, 0.5)}
 BASE: dict[str, Any] = {
     "hidden_size": 64,
     "num_hidden_layers": 4,
@@ -167,7 +169,11 @@ RECIPES: dict[str, Recipe] = {
         )
     ),
     "gemma3": Recipe(
-        config=_wrapped("gemma3", _GEMMA3, vocab_size=101), window=WINDOW, hub=_hub("gemma3"), norm_mean=0.0
+        config=_wrapped("gemma3", _GEMMA3, vocab_size=101),
+        window=WINDOW,
+        hub=_hub("gemma3"),
+        norm_mean=0.0,
+        spread=SHARP,
     ),
     "gemma4": Recipe(config=_wrapped("gemma4", _GEMMA4, vocab_size=101), window=WINDOW, hub=_hub("gemma4")),
     "gemma4-moe": Recipe(
@@ -250,6 +256,7 @@ RECIPES: dict[str, Recipe] = {
             layer_types=[FULL, SLIDING, FULL],
         ),
         window=WINDOW,
+        spread=SHARP,
     ),
     "pixtral": Recipe(
         config=_wrapped("pixtral", {k: v for k, v in _LLAMA_TEXT.items() if k != "tie_word_embeddings"}),
@@ -267,6 +274,7 @@ RECIPES: dict[str, Recipe] = {
         config=_config("plamo3", num_hidden_layers=3, window_size=64, sliding_window=WINDOW, sliding_window_pattern=3),
         window=WINDOW,
         norm_mean=0.0,
+        spread=SHARP,
     ),
     "qwen2_vl": Recipe(config=_config("qwen2_vl", **_QWEN2_VL), hub=_hub("qwen_vl")),
     "qwen2_vl-nested": Recipe(

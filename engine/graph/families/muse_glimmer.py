@@ -3,7 +3,7 @@ embedding, enlarged queries, gated attention, no rope in global layers, a scaled
 
 from __future__ import annotations
 
-from engine.graph.families.common import Config, arch, attention, mlp, plain_rope, rms, rope_base, sliding
+from engine.graph.families.common import Config, arch, attention, mlp, plain_rope, rms, sliding
 from engine.graph.renames import ROTARY, UNTIE, Drop, Rename
 from engine.graph.spec import ArchSpec, GateSpec, HeadSpec, LayerSpec, Norms, QkNorm, StemSpec
 
@@ -29,7 +29,9 @@ def spec(config: Config) -> ArchSpec:
     if "text_config" in config:
         config = config.inner("text_config")
     config = config.defaulted(_DEFAULTS)
-    count, base, post_eps = config.positive("num_hidden_layers"), rope_base(config, 5e5), config.number("post_norm_eps")
+    count, post_eps = config.positive("num_hidden_layers"), config.number("post_norm_eps")
+    nested = config.inner("rope_parameters") if config.get("rope_parameters") else config
+    base = nested.number("rope_theta", config.get("rope_theta") or 500000.0)
     kinds = config.each("layer_types", ((["sliding_attention"] * 3 + ["full_attention"]) * count)[:count])
     bases = config.each("layer_rope_theta", [0 if kind == "full_attention" else base for kind in kinds])
 
@@ -53,7 +55,7 @@ def spec(config: Config) -> ArchSpec:
     tied = config.flag("tie_word_embeddings")
     return arch(
         config,
-        [layer(kind, bool(base)) for kind, base in zip(kinds, bases, strict=True)],
+        [layer(kind, bool(theta)) for kind, theta in zip(kinds, bases, strict=True)],
         stem=StemSpec(norm=rms(config, None)),
         head=HeadSpec(
             tied=tied,
