@@ -42,7 +42,7 @@ class Attention:
             self.qkv = linear(spec.qkv, q_dim + k_dim + v_dim, spec.qkv_bias)
         else:
             self.q = linear(spec.q, q_dim, spec.qkv_bias)
-            if spec.reads is None:
+            if spec.reads is None and spec.projection != "taken":
                 self.k = linear(spec.k, k_dim, spec.qkv_bias)
                 self.v = linear(spec.v, v_dim, spec.qkv_bias) if spec.values == "own" else None
         self.o = weights.linear(weights.join(path, spec.o), arch.dim, spec.heads * self.v_dim, spec.out_bias)
@@ -79,7 +79,7 @@ class Attention:
         B, L, _ = x.shape
         source = None if spec.reads is None else ctx.views[spec.reads]
         offset = ctx.caches[cache].offset if source is None else source.offset
-        queries, keys, values = self._project(x)  # [B, L, H*E], [B, L, K*E], [B, L, K*E]
+        queries, keys, values = self._project(x, ctx)  # [B, L, H*E], [B, L, K*E], [B, L, K*E]
         queries = self._split(queries, spec.heads, spec.head_dim, self.q_norm)
         if spec.query_factor is not None:
             queries = queries * spec.query_factor
@@ -109,14 +109,19 @@ class Attention:
         out = out.reshape(*x.shape[:2], -1)
         return self.o(self.out_norm(out) if self.out_norm else out)
 
-    def _project(self, x: mx.array) -> tuple[mx.array, mx.array | None, mx.array | None]:
+    def _project(self, x: mx.array, ctx: Forward) -> tuple[mx.array, mx.array | None, mx.array | None]:
         """Queries, keys and values of x; the latter two are None where another layer's are read."""
         spec = self.spec
         if spec.qkv is None:
             if spec.reads is not None:
                 return self.q(x), None, None
+            if spec.projection == "taken" and ctx.projected is not None:
+                return self.q(x), *ctx.projected
             queries, keys = self.q(x), self.k(x)
-            return queries, keys, keys if self.v is None else self.v(x)
+            values = keys if self.v is None else self.v(x)
+            if spec.projection == "given":
+                ctx.projected = keys, values
+            return queries, keys, values
         qkv = self.qkv(x)
         if spec.clip is not None:
             qkv = mx.clip(qkv, a_min=-spec.clip, a_max=spec.clip)

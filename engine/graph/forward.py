@@ -17,7 +17,8 @@ from engine.kv.masks import Masks
 class Forward:
     """One call of the decoder: token ids [B, L], the caches, the views that layers appended, masks made once.
 
-    `embedded` [B, L, D] is the residual stream that entered the first layer. `extras`: what a stem prepares for layers.
+    `embedded` [B, L, D] is the residual stream that entered the first layer. `projected`: keys and
+    values that a layer gives to later ones. `extras`: what a stem prepares for layers.
     """
 
     def __init__(self, ids: mx.array, caches: Sequence[LayerKV]) -> None:
@@ -25,6 +26,7 @@ class Forward:
         self.views: dict[int, KVView] = {}
         self.masks = Masks()
         self.embedded = ids
+        self.projected: tuple[mx.array, mx.array] | None = None
         self.extras: dict[str, mx.array] = {}
 
 

@@ -93,10 +93,11 @@ class AttentionSpec:
     qkv: key of one fused projection, with `packed` saying how it is cut: "blocks" [q | k | v], or "groups", per
     key/value head its queries, its key and its value. reads: index of the cache whose view it attends, appended by an
     earlier layer; then it has no keys and values of its own. projection "given": its projected keys and values, before
-    norm and rope, serve the later layers that have them "taken", each into a cache of its own. window: keys a token sees (the mask); cache: how they are
-    kept. values "keys": values are the keys' projection (before norm and rope). query_factor: before the rope; q_gain:
-    key of a factor per head, after it. int8: keys of the scales by which keys and values are rounded to 8 bits before
-    they are stored (afm7). float32: attention itself runs in float32, always or for float16 models.
+    norm and rope, serve the later layers that have them "taken", each into a cache of its own. window: keys a token
+    sees (the mask); cache: how they are kept. values "keys": values are the keys' projection (before norm and rope).
+    query_factor: before the rope; q_gain: key of a factor per head, after it. int8: keys of the scales by which keys
+    and values are rounded to 8 bits before they are stored (afm7). float32: attention itself runs in float32, always or
+    for float16 models.
     """
 
     heads: int

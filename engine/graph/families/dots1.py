@@ -1,4 +1,4 @@
-"""dots1: a norm on every query and key head, group-limited sigmoid routing, shared experts, the stack named `experts`."""
+"""dots1: a norm on each query and key head, group-limited sigmoid routing, shared experts, a stack named `experts`."""
 
 from __future__ import annotations
 

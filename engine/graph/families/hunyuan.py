@@ -1,4 +1,4 @@
-"""hunyuan: a rope with an enlarged base before the norms on queries and keys; some layers take an earlier one's keys."""
+"""hunyuan: a rope with an enlarged base before the norms on queries and keys; layers may share their projections."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ def spec(config: Config) -> ArchSpec:
     share = config.positive("cla_share_factor") if config.flag("use_cla") else 1
     layers = []
     for i in range(config.positive("num_hidden_layers")):
-        owner = i - i % share
-        taken = replace(attn, lends=share > 1) if i == owner else replace(attn, borrows=owner)
-        layers.append(LayerSpec(attention=taken, mlp=mixture(config, i), norms=pre_norms(config)))
+        projection = None if share == 1 else "taken" if i % share else "given"
+        own = replace(attn, projection=projection)  # type: ignore[arg-type]
+        layers.append(LayerSpec(attention=own, mlp=mixture(config, i), norms=pre_norms(config)))
     rules = (
         ROTARY,
         Split(
