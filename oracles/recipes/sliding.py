@@ -239,7 +239,7 @@ RECIPES: dict[str, Recipe] = {
         ),
         window=WINDOW,
         hub=_hub("muse_glimmer"),
-        spread=_GLIMMER_NORMS,
+        spread={r"post_\w+_layernorm": (0.0, 1.0), **_GLIMMER_NORMS},
     ),
     "olmo3": Recipe(
         config=_config("olmo3", sliding_window=WINDOW, rope_scaling=YARN | {"attention_factor": 1.138629}),
