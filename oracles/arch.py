@@ -1,6 +1,7 @@
 """The command `python -m oracles.arch`: parity of tiny architectures, a line a cell, and the recorded results.
 
-`python -m oracles.arch 'gemma3*' --bisect` while a family is written; `--all --full --record` for the results file.
+`python -m oracles.arch 'gemma3*' --bisect` while a family is written; `--full --record` writes its results into the
+results file, with `--all` the whole file.
 """
 
 from __future__ import annotations
@@ -58,28 +59,48 @@ def run(selected: Mapping[str, Recipe], *, full: bool, mutate: bool, bisect: boo
                 shutil.rmtree(made)
 
 
-def results_document(results: Sequence[ArchResult]) -> dict[str, Any]:
-    """What is recorded: per module and recipe, how many cells are equal, which were not run and why, which differ."""
-    modules: dict[str, Any] = {}
-    for result in results:
-        module = modules.setdefault(
-            result.module or result.recipe, {"equal": 0, "not_run": 0, "faulty": 0, "recipes": {}}
-        )
-        entry = module["recipes"].setdefault(result.recipe, {"equal": 0, "not_run": {}, "differs": {}})
-        if result.status == EQUAL:
-            module["equal"] += 1
-            entry["equal"] += 1
-        elif result.status == NOT_RUN:
-            module["not_run"] += 1
-            entry["not_run"].setdefault(result.why, []).append(str(result.planned))
-        else:
-            module["faulty"] += 1
-            entry["differs"][str(result.planned)] = f"{result.status}: {result.why}"
-    return {
+def results_document(results: Sequence[ArchResult], previous: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """What is recorded: per module and recipe, how many cells are equal, which were not run and why, which differ.
+
+    previous: a recorded document whose other recipes are kept; it must be of the same versions and machine
+    (`errors.InvalidValue`). Each recipe names the commit that it was run at.
+    """
+    document: dict[str, Any] = {
         "versions": {name: metadata.version(name) for name in VERSIONS},
         "machine": machine().key,
         "commit": source_commit(),
-        "modules": dict(sorted(modules.items())),
+    }
+    modules: dict[str, dict[str, Any]] = {}
+    for name in ("versions", "machine") if previous else ():
+        if previous is not None and previous[name] != document[name]:
+            raise errors.InvalidValue(name, document[name], f"{previous[name]}, as recorded; or record --all again")
+    for module, entry in (previous or {"modules": {}})["modules"].items():
+        modules[module] = dict(entry["recipes"])
+    fresh: set[str] = set()
+    for result in results:
+        entries = modules.setdefault(result.module or result.recipe, {})
+        if result.recipe not in fresh:
+            fresh.add(result.recipe)
+            entries[result.recipe] = {"equal": 0, "not_run": {}, "differs": {}, "commit": document["commit"]}
+        _count(entries[result.recipe], result)
+    return document | {"modules": {module: _totals(modules[module]) for module in sorted(modules)}}
+
+
+def _count(entry: dict[str, Any], result: ArchResult) -> None:
+    if result.status == EQUAL:
+        entry["equal"] += 1
+    elif result.status == NOT_RUN:
+        entry["not_run"].setdefault(result.why, []).append(str(result.planned))
+    else:
+        entry["differs"][str(result.planned)] = f"{result.status}: {result.why}"
+
+
+def _totals(entries: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "equal": sum(entry["equal"] for entry in entries.values()),
+        "not_run": sum(len(cells) for entry in entries.values() for cells in entry["not_run"].values()),
+        "faulty": sum(len(entry["differs"]) for entry in entries.values()),
+        "recipes": {name: entries[name] for name in sorted(entries)},
     }
 
 
@@ -93,12 +114,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--bisect", action="store_true", help="name the first layer that differs")
     parser.add_argument("--bad", action="store_true", help="print only what is not equal")
     parser.add_argument("--json", action="store_true", help="one JSON document")
-    parser.add_argument("--record", action="store_true", help=f"write {RESULTS.name}; needs --all --full")
+    parser.add_argument("--record", action="store_true", help=f"write {RESULTS.name}; needs --full")
     asked = parser.parse_args(arguments)
     if not asked.recipes and not asked.all:
         parser.error("name a recipe, or give --all")
-    if asked.record and not (asked.all and asked.full):
-        parser.error("--record writes the whole results: it needs --all --full")
+    if asked.record and not asked.full:
+        parser.error("--record is of all cells: it needs --full")
     try:
         return _report(asked)
     except errors.FrontierError as error:
@@ -120,7 +141,8 @@ def _report(asked: argparse.Namespace) -> int:
     else:
         print(", ".join(f"{counts[status]} {status}" for status in (EQUAL, NOT_RUN, DIFFERS, FAILED)), flush=True)
     if asked.record:
-        write_whole(RESULTS, (json.dumps(results_document(results), indent=1) + "\n").encode())
+        previous = None if asked.all or not RESULTS.is_file() else json.loads(RESULTS.read_text(encoding="utf-8"))
+        write_whole(RESULTS, (json.dumps(results_document(results, previous), indent=1) + "\n").encode())
     return int(any(result.bad for result in results))
 
 

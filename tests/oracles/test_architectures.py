@@ -137,12 +137,20 @@ def test_the_results_file_counts_by_module() -> None:
     assert set(document) == {"versions", "machine", "commit", "modules"}
     module = document["modules"]["m"]
     assert (module["equal"], module["not_run"], module["faulty"]) == (1, 1, 1)
-    assert module["recipes"]["a"] == {"equal": 1, "not_run": {}, "differs": {}}
+    commit = document["commit"]
+    assert module["recipes"]["a"] == {"equal": 1, "not_run": {}, "differs": {}, "commit": commit}
     assert module["recipes"]["a-b"] == {
         "equal": 0,
         "not_run": {"no Metal": ["float32 chunk 7"]},
         "differs": {"float32 chunk 7": "differs: logits"},
+        "commit": commit,
     }
+    document["commit"] = module["recipes"]["a"]["commit"] = "older"
+    merged = results_document([ArchResult("a-b", "m", cell, EQUAL)], document)["modules"]["m"]
+    assert (merged["equal"], merged["not_run"], merged["faulty"]) == (2, 0, 0)
+    assert [merged["recipes"][name]["commit"] for name in ("a", "a-b")] == ["older", commit]
+    with pytest.raises(errors.InvalidValue, match="machine"):
+        results_document(results, document | {"machine": "another"})
 
 
 def test_the_command_prints_a_line_a_cell_and_its_counts(capsys: pytest.CaptureFixture[str]) -> None:
