@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from engine import errors
 from oracles.client import Worker
 from oracles.contract import GenerateProbe, OracleRefused, Probe, StackConfig
 from oracles.exclusions import find_exclusion, find_unmoved
@@ -26,6 +27,7 @@ LOADED_CHUNK = 7
 PROMPT, STEPS, APPEND, LAST_STEPS, FREE_STEPS = 40, 8, 5, 2, 16
 # A tiny model whose free run has fewer distinct tokens than this could be equal by accident.
 DISTINCT = 3
+VOCABULARY_KEYS = ("vocab_size", "num_vocab")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,10 +96,16 @@ def forced(recipe: Recipe, prompt: int, chunk: int) -> Probe:
 
 
 def vocabulary(config: Mapping[str, Any]) -> int:
-    """The smallest "vocab_size" anywhere in the config."""
-    found = [config["vocab_size"]] if "vocab_size" in config else []
-    nested = [vocabulary(value) for value in config.values() if isinstance(value, Mapping)]
-    return min([*found, *nested, 1 << 30])
+    """The smallest size of a vocabulary anywhere in the config; one without raises `errors.InvalidValue`."""
+    found = _vocabularies(config)
+    if not found:
+        raise errors.InvalidValue("config", sorted(config), f"one with {' or '.join(VOCABULARY_KEYS)}")
+    return min(found)
+
+
+def _vocabularies(config: Mapping[str, Any]) -> list[int]:
+    own = [int(config[key]) for key in VOCABULARY_KEYS if key in config]
+    return own + [size for value in config.values() if isinstance(value, Mapping) for size in _vocabularies(value)]
 
 
 def plan(recipe: Recipe, *, full: bool, compiled: bool = False) -> list[Planned]:

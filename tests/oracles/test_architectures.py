@@ -14,7 +14,7 @@ import pytest
 
 from engine import errors
 from oracles.arch import chosen, main, results_document
-from oracles.architectures import ArchResult, ArchRun, Planned, forced, plan, prompts, sizes
+from oracles.architectures import ArchResult, ArchRun, Planned, forced, plan, prompts, sizes, vocabulary
 from oracles.contract import GenerateProbe, OracleRefused, Probe
 from oracles.exclusions import EXCLUSIONS
 from oracles.parity import DIFFERS, EQUAL, FAILED, NOT_RUN
@@ -65,6 +65,15 @@ def test_prompts_are_shorter_than_equal_to_and_several_times_the_window() -> Non
     assert prompts(Recipe(config={"model_type": "x"})) == (40,)
     assert sizes(16, 7) == (7, 7, 2, *[1] * 8, 5, 1, 1)
     assert sizes(3, 2048) == (3, *[1] * 8, 5, 1, 1)
+
+
+def test_token_ids_fit_the_smallest_vocabulary() -> None:
+    assert vocabulary({"vocab_size": 101, "text_config": {"vocab_size": 97}}) == 97
+    assert vocabulary({"text_config": {"num_vocab": 90}}) == 90
+    with pytest.raises(errors.InvalidValue, match="vocab_size"):
+        vocabulary({"model_type": "x"})
+    for name, recipe in recipes().items():
+        assert vocabulary(recipe.config) > 64, name
 
 
 def test_the_quick_plan_holds_what_every_module_must_show() -> None:
