@@ -16,7 +16,7 @@ from oracles.client import Worker
 from oracles.contract import StackConfig
 from oracles.layouts import moe2 as layouts
 from oracles.parity import EQUAL, Cell, CellResult, Pair
-from oracles.recipe import Form, find_recipe
+from oracles.recipe import Form, find_recipe, resolve
 from oracles.tiny import write_model
 
 PROMPT = 35
@@ -56,10 +56,10 @@ def compared(name: str, folder: Path) -> CellResult:
 
 
 def float8(weights: Weights, config: Any) -> Weights:
-    """The hub's layout with attention and dense MLPs as 8-bit floats, a scale for every 128 x 128 block."""
-    out = layouts.mimo_v2_flash(weights, config)
+    """The hub's layout with attention, MLPs and experts as 8-bit floats, a scale for every 128 x 128 block."""
+    out = resolve(find_recipe(config["model_type"]).hub)(weights, config)
     for name, value in list(out.items()):
-        if value.ndim == 2 and ("self_attn" in name or "layers.0.mlp" in name):
+        if value.ndim == 2 and any(part in name for part in ("self_attn", "layers.0.mlp", "experts.")):
             out[name] = mx.to_fp8(value)
             blocks = [-(-n // 128) for n in value.shape]
             out[name + "_scale_inv"] = 0.5 + mx.arange(blocks[0] * blocks[1]).reshape(blocks) / 4
@@ -75,10 +75,14 @@ def test_mxfp4_experts_of_the_original_gpt_oss(builder: Worker, tmp_path: Path) 
     assert result.status == EQUAL, result.why
 
 
-def test_float8_blocks_of_the_original_mimo(builder: Worker, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["mimo_v2_flash", "minimax"])
+def test_float8_blocks_of_the_original(builder: Worker, tmp_path: Path, name: str) -> None:
     method = {"quant_method": "fp8", "weight_block_size": [128, 128]}
-    folder = original(builder, tmp_path, "mimo_v2_flash", Form(), method, float8)
-    result = compared("mimo_v2_flash", folder)
+    folder = original(builder, tmp_path, name, Form(), method, float8)
+    held = mx.load(str(folder / "model.safetensors"))
+    assert isinstance(held, dict)
+    assert held["model.layers.0.self_attn.q_proj.weight"].dtype == mx.uint8
+    result = compared(name, folder)
     assert result.status == EQUAL, result.why
 
 

@@ -1,10 +1,8 @@
 """minimax (and minimax_m2): a norm over all query (key) heads together, a partial rope, a float32 sigmoid router."""
 
-from __future__ import annotations
-
 from engine.errors import InvalidValue
 from engine.graph.families.common import Config, arch, attention, mlp, pre_norms, qk_heads, rope
-from engine.graph.renames import ROTARY, stacked
+from engine.graph.renames import ROTARY, Float8Blocks, stacked
 from engine.graph.spec import ArchSpec, LayerSpec, MoeSpec, RouterSpec
 
 EXPERT_NAMES = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
@@ -36,5 +34,5 @@ def spec(config: Config) -> ArchSpec:
         mlp_key="block_sparse_moe",
         norms=pre_norms(config),
     )
-    rules = (ROTARY, *stacked("block_sparse_moe", "switch_mlp", EXPERT_NAMES))
+    rules = (ROTARY, Float8Blocks(), *stacked("block_sparse_moe", "switch_mlp", EXPERT_NAMES))
     return arch(config, layer, tied=config.flag("tie_word_embeddings", False), rules=rules)
