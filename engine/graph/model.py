@@ -48,11 +48,11 @@ def load_model(path: Path, dtype: str) -> Model:
     if dtype in ("float16", "bfloat16") and imported.get("imported_from") == "gguf":
         raise InvalidValue("dtype", dtype, "auto, float32 (a GGUF import holds values that 16 bits would change)")
     arrays = read_weights(path)
-    if dtype != "auto":
-        target = {"float32": mx.float32, "bfloat16": mx.bfloat16, "float16": mx.float16}[dtype]
-        arrays = {k: v.astype(target) if mx.issubdtype(v.dtype, mx.floating) else v for k, v in arrays.items()}
     for rule in spec.rules:
         arrays = rule(arrays)
+    if dtype != "auto":  # after the rules, as the oracle casts: some make floats of bytes, some divide
+        target = {"float32": mx.float32, "bfloat16": mx.bfloat16, "float16": mx.float16}[dtype]
+        arrays = {k: v.astype(target) if mx.issubdtype(v.dtype, mx.floating) else v for k, v in arrays.items()}
     weights = Weights(arrays, config, str(path), spec.at)
     decoder = Decoder(spec, weights)
     mx.eval(list(arrays.values()))
