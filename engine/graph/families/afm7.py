@@ -1,7 +1,5 @@
 """afm7: fused q, k, v; keys and values rounded to 8 bits; the last layers attend the last cache with queries only."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from engine.errors import InvalidValue

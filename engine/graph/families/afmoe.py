@@ -1,11 +1,9 @@
 """afmoe: norms around both mixers, sliding layers with a rope beside full ones without, gated attention, sigmoid
 routing with a bias in the ranking, and a scaled embedding."""
 
-from __future__ import annotations
-
 import math
+from typing import Any
 
-from engine.errors import InvalidValue
 from engine.graph.families.common import Config, arch, attention, mlp, qk_heads, rms, rope, window_layers
 from engine.graph.renames import ROTARY, UNTIE, stacked
 from engine.graph.spec import ArchSpec, GateSpec, LayerSpec, MoeSpec, Norms, RouterSpec, StemSpec
@@ -23,20 +21,17 @@ _DEFAULTS = {
     "rms_norm_eps": 1e-5,
     "sliding_window": 2048,
 }
-_SCORES = {"sigmoid": "sigmoid_float32", "softmax": "softmax_float32"}
+_SCORES: dict[str, Any] = {"sigmoid": "sigmoid_float32", "softmax": "softmax_float32"}
 
 
 def _moe(config: Config) -> MoeSpec:
-    score = config.read("score_func", "sigmoid")
-    if score not in _SCORES:
-        raise InvalidValue("config.json score_func", score, _SCORES)
     hidden, shared = config.positive("moe_intermediate_size"), config.count("num_shared_experts", 1)
     return MoeSpec(
         experts=config.positive("num_experts", 128),
         top_k=config.positive("num_experts_per_tok", 8),
         router=RouterSpec(
             key="router.gate",
-            score=_SCORES[score],  # type: ignore[arg-type]
+            score=_SCORES[config.choice("score_func", _SCORES, "sigmoid")],
             correction="expert_bias",
             groups=config.positive("n_group", 1),
             kept_groups=config.positive("topk_group", 1),

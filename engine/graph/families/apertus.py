@@ -1,7 +1,5 @@
 """apertus: a norm on each query and key head, xIELU without a gate, norms named after the mixers they precede."""
 
-from __future__ import annotations
-
 from engine.graph.families.common import Config, arch, attention, even_head_dim, pre_norms, qk_heads, rope
 from engine.graph.renames import UNTIE, Change
 from engine.graph.spec import ArchSpec, LayerSpec

@@ -1,7 +1,5 @@
 """bailing_moe: fused q, k and v under other names, group-limited routing from the back, and a head of unit columns."""
 
-from __future__ import annotations
-
 import mlx.core as mx
 
 from engine.errors import InvalidValue

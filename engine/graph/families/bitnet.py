@@ -1,7 +1,5 @@
 """bitnet: llama with ternary weights and norms inside of the mixers; known, and not run."""
 
-from __future__ import annotations
-
 from engine.errors import NotBuilt
 from engine.graph.families.common import Config
 from engine.graph.spec import ArchSpec

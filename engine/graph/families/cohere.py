@@ -1,7 +1,5 @@
 """cohere: both mixers read one layer norm and are added to its input; a scaled, tied head."""
 
-from __future__ import annotations
-
 from engine.graph.families.common import (
     Config,
     arch,

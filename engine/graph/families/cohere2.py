@@ -1,7 +1,5 @@
 """cohere2: cohere without norms on heads; every n-th layer is global and has no rope; float16 attends in float32."""
 
-from __future__ import annotations
-
 from engine.graph.families.common import Config, arch, attention, layer_norm, mlp, plain_rope, sliding
 from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, Norms
 

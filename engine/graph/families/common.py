@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from engine.errors import InvalidValue
@@ -70,16 +70,29 @@ class Config(Mapping[str, Any]):
             raise InvalidValue(f"config.json {self.path}{key}", value, "an integer >= 0")
         return value
 
-    def number(self, key: str, default: object = _MISSING) -> float:
-        """A finite number above 0."""
+    def number(self, key: str, default: object = _MISSING, zero: bool = False) -> float:
+        """A finite number above 0, or 0 where `zero`."""
         value = self.read(key, default)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-            raise InvalidValue(f"config.json {self.path}{key}", value, "a finite number > 0")
+        in_range = isinstance(value, (int, float)) and (0 < value < math.inf or (zero and value == 0))
+        if isinstance(value, bool) or not in_range:
+            raise InvalidValue(f"config.json {self.path}{key}", value, f"a finite number >{'=' if zero else ''} 0")
         return value
 
     def flag(self, key: str, default: object = _MISSING) -> bool:
         """A true or false field."""
         return bool(self.read(key, default))
+
+    def choice(self, key: str, known: Iterable[str], default: object = _MISSING) -> str:
+        """One of the known words."""
+        value, words = self.read(key, default), tuple(known)
+        if value not in words:
+            raise InvalidValue(f"config.json {self.path}{key}", value, words)
+        return value
+
+    def of_layer(self, i: int, *keys: str) -> Config:
+        """The same with entry `i` in place of each list that is under one of `keys`; null where a list is shorter."""
+        lists = {k: self[k] for k in keys if isinstance(self.get(k), (list, tuple))}
+        return self.replaced(**{k: v[i] if i < len(v) else None for k, v in lists.items()})
 
     def each(self, key: str, default: object = _MISSING) -> list[Any]:
         """A list with one entry per layer."""

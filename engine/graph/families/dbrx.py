@@ -1,7 +1,5 @@
 """dbrx: layer norms without biases, clipped q, k and v, a mixture of separate experts; all keys are its own."""
 
-from __future__ import annotations
-
 import mlx.core as mx
 
 from engine.graph.expert_list import ExpertListSpec

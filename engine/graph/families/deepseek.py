@@ -1,7 +1,5 @@
 """deepseek: softmax routing by a bare matrix after some dense layers, scores as they are, shared experts."""
 
-from __future__ import annotations
-
 from engine.graph.families.common import Config, arch, attention, even_head_dim, mlp, pre_norms
 from engine.graph.renames import ROTARY, stacked
 from engine.graph.spec import ArchSpec, LayerSpec, MoeSpec, RouterSpec

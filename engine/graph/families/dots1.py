@@ -1,7 +1,5 @@
 """dots1: a norm on each query and key head, group-limited sigmoid routing, shared experts, a stack named `experts`."""
 
-from __future__ import annotations
-
 from engine.graph.families.common import Config, arch, attention, mlp, pre_norms, qk_heads
 from engine.graph.families.glm4_moe import grouped_router, sparse_from
 from engine.graph.renames import ROTARY, UNTIE, stacked

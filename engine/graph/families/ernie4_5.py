@@ -1,7 +1,5 @@
 """ernie4_5: llama with the traditional rope, and one switch for the biases of both mixers."""
 
-from __future__ import annotations
-
 from engine.graph.families.common import Config, arch, attention, even_head_dim, mlp, plain_rope, pre_norms, rope_base
 from engine.graph.spec import ArchSpec, LayerSpec
 

@@ -1,7 +1,5 @@
 """ernie4_5_moe: a traditional rope, routed layers between two indices at an interval, scores in float32 to the sum."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from engine.errors import InvalidValue

@@ -1,7 +1,5 @@
 """exaone: llama under gpt2's names."""
 
-from __future__ import annotations
-
 from engine.graph.families.common import Config, arch, attention, even_head_dim, mlp, rms, rope
 from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, Norms, StemSpec
 

@@ -1,8 +1,6 @@
 """exaone4: norms after the mixers and on heads; a pattern of letters L and G makes layers sliding, or global without
 rope."""
 
-from __future__ import annotations
-
 from engine.errors import InvalidValue
 from engine.graph.families.common import Config, arch, attention, mlp, qk_heads, rms, rope, sliding
 from engine.graph.spec import ArchSpec, LayerSpec, Norms
@@ -14,7 +12,7 @@ def spec(config: Config) -> ArchSpec:
         raise InvalidValue("config.json sliding_window_pattern", pattern, "null, or a string of the letters L and G")
 
     def layer(letter: str) -> LayerSpec:
-        turning = None if letter == "G" else rope(config, head_dim)
+        turning = None if letter == "G" else rope(config, head_dim, None)
         window = sliding(config) if letter == "L" else {}
         return LayerSpec(
             attention=attention(config, rope=turning, qk_norm=qk_heads(config), **window),
@@ -26,4 +24,5 @@ def spec(config: Config) -> ArchSpec:
 
     made = {letter: layer(letter) for letter in set(pattern) or {""}}
     count = config.positive("num_hidden_layers")
-    return arch(config, [made[pattern[i % len(pattern)] if pattern else ""] for i in range(count)])
+    kinds = [pattern[i % len(pattern)] if pattern else "" for i in range(count)]
+    return arch(config, [made[kind] for kind in kinds], tied=config.flag("tie_word_embeddings"))

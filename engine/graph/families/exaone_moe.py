@@ -1,22 +1,9 @@
 """exaone_moe: sliding layers with a rope beside full ones without (a rope everywhere where none slides), norms on
 query and key heads, grouped sigmoid routing in the layers that is_moe_layer names."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
-from engine.errors import InvalidValue
-from engine.graph.families.common import (
-    Config,
-    arch,
-    attention,
-    mlp,
-    pre_norms,
-    qk_heads,
-    rope,
-    rope_base,
-    window_layers,
-)
+from engine.graph.families.common import Config, arch, attention, mlp, pre_norms, qk_heads, rope, window_layers
 from engine.graph.families.glm4_moe import grouped_router
 from engine.graph.renames import ROTARY, UNTIE, Drop, Rename, stacked
 from engine.graph.spec import ArchSpec, LayerSpec, MoeSpec
@@ -26,8 +13,7 @@ _DEFAULTS = {"norm_topk_prob": True, "routed_scaling_factor": 2.5}
 
 def spec(config: Config) -> ArchSpec:
     config = config.defaulted(_DEFAULTS)
-    if config.read("topk_method", "noaux_tc") != "noaux_tc":
-        raise InvalidValue("config.json topk_method", config["topk_method"], "noaux_tc")
+    config.choice("topk_method", ("noaux_tc",), "noaux_tc")
     head_dim, hidden = config.positive("head_dim"), config.positive("moe_intermediate_size")
     shared = config.count("num_shared_experts", 0)
     moe = MoeSpec(
@@ -39,8 +25,9 @@ def spec(config: Config) -> ArchSpec:
         shared=mlp(config, hidden=hidden * shared) if shared else None,
     )
     windows = window_layers(config)
-    nested = config.replaced(rope_theta=None) if config.get("rope_parameters") else config
-    turned = rope(config.replaced(rope_theta=rope_base(nested, config.number("rope_theta", 1000000.0))), head_dim)
+    nested = config.inner("rope_parameters").get("rope_theta") if config.get("rope_parameters") else None
+    # The nested base goes before the flat one.
+    turned = rope(config.replaced(rope_theta=nested or config.get("rope_theta")), head_dim, 1000000.0)
     layers = [
         LayerSpec(
             attention=attention(

@@ -1,7 +1,5 @@
 """gemma: norms that store w for 1 + w, exact GELU, scaled embedding, tied head."""
 
-from __future__ import annotations
-
 from engine.graph.families.common import Config, arch, attention, mlp, plain_rope, rms, rope_base
 from engine.graph.spec import ArchSpec, LayerSpec, Norms, StemSpec
 

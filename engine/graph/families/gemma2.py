@@ -1,7 +1,5 @@
 """gemma2: norms around both mixers with weights stored as w for 1 + w, scaled embedding, two soft-caps, tied head."""
 
-from __future__ import annotations
-
 from engine.graph.families.common import Config, arch, attention, mlp, plain_rope, rms, rope_base
 from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, Norms, StemSpec
 

@@ -1,7 +1,5 @@
 """gemma3: gemma3_text as the text tower of a vision wrapper, with defaults of its own."""
 
-from __future__ import annotations
-
 from engine.graph.families import gemma3_text
 from engine.graph.families.common import Config
 from engine.graph.families.towers import text_tower

@@ -1,8 +1,6 @@
 """gemma3_text: gemma's norms, per head too; sliding layers have a rope of their own, every n-th layer is global; sums
 are clipped in float16; tied where the checkpoint has no head."""
 
-from __future__ import annotations
-
 from engine.graph.families.common import Config, arch, attention, mlp, plain_rope, rms, rope, sliding
 from engine.graph.families.gemma2 import around
 from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, QkNorm, StemSpec

@@ -1,8 +1,6 @@
 """gemma3n: a stack of streams with alternating updates, per-layer inputs, a sparse gelu, and last layers that attend
 the last cache of their kind."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from engine.errors import InvalidValue

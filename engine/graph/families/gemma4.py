@@ -1,7 +1,5 @@
 """gemma4: gemma4_text as the text tower of a vision and audio wrapper, with defaults of its own."""
 
-from __future__ import annotations
-
 from engine.graph.families import gemma4_text
 from engine.graph.families.common import Config
 from engine.graph.families.towers import text_tower

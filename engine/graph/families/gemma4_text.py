@@ -1,8 +1,6 @@
 """gemma4_text: gemma's four norms, wider heads in global layers, per-layer inputs, last layers that attend the last
 cache of their kind, a factor per layer; on switches keys as values, and experts beside the MLP."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """glm: llama with the traditional rope, gate and up in one matrix, biases on q, k and v only."""
 
-from __future__ import annotations
-
 from engine.graph.families.common import Config, arch, attention, even_head_dim, mlp, plain_rope, pre_norms, rope_base
 from engine.graph.spec import ArchSpec, LayerSpec
 

@@ -1,7 +1,5 @@
 """glm4: norms around both mixers, gate and up in one matrix, rope on part of a head in the traditional order."""
 
-from __future__ import annotations
-
 from engine.graph.families.common import Config, arch, attention, mlp, plain_rope, rms, rope_base
 from engine.graph.spec import ArchSpec, LayerSpec, Norms
 

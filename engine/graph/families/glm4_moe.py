@@ -1,7 +1,5 @@
 """glm4_moe: group-limited sigmoid routing with a correction bias after some dense layers, a rope on part of a head."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

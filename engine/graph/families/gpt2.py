@@ -1,7 +1,5 @@
 """gpt2: layer norms, learned positions instead of a rope, q, k and v in one matrix, a plain MLP; GPT's own names."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from engine.graph.families.common import Config, arch, attention, layer_norm

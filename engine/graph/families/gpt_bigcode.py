@@ -1,7 +1,5 @@
 """gpt_bigcode: gpt2 with one key/value head for all queries and the exact gelu; biases and the tied head by flag."""
 
-from __future__ import annotations
-
 from engine.graph.families.common import Config
 from engine.graph.families.gpt2 import gpt, layer, llama_names
 from engine.graph.spec import ArchSpec, HeadSpec, MlpSpec

@@ -1,7 +1,5 @@
 """gpt_neox: layer norms, attention and MLP in parallel after a norm each, q, k and v of a head side by side."""
 
-from __future__ import annotations
-
 from engine.graph.families.common import Config, arch, attention, layer_norm, plain_rope
 from engine.graph.renames import Drop, Rename
 from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, MlpSpec, Norms, StemSpec

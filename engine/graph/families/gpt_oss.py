@@ -1,8 +1,6 @@
 """gpt_oss: attention sinks, biases everywhere, sliding and full layers in turn, clipped experts, softmax over the
 chosen ones; the original stores gate and up rows in turn, in mxfp4 blocks or transposed in 16 bit."""
 
-from __future__ import annotations
-
 import math
 
 import mlx.core as mx
@@ -22,7 +20,7 @@ _DEFAULTS = {
     "num_key_value_heads": 8,
     "sliding_window": 128,
 }
-RULES = (
+_RULES = (
     ROTARY,
     Change(r"_proj_blocks$", lambda w: w.view(mx.uint32).flatten(-2)),  # [E, O, G, 16] bytes -> [E, O, W] words
     Change(r"\.experts\.(gate_up|down)_proj$", lambda w: w.swapaxes(-1, -2)),  # [E, I, O] -> [E, O, I]
@@ -58,4 +56,4 @@ def spec(config: Config) -> ArchSpec:
             **window,
         )
         layers.append(LayerSpec(attention=attn, mlp=moe, norms=pre_norms(config)))
-    return arch(config, layers, tied=False, rules=RULES)
+    return arch(config, layers, tied=False, rules=_RULES)

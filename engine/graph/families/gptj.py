@@ -1,7 +1,5 @@
 """gptj: attention and MLP read the same norm in parallel; a traditional rope on part of a head; a head with a bias."""
 
-from __future__ import annotations
-
 from engine.graph.families.common import Config, attention, layer_norm, plain_rope
 from engine.graph.families.gpt2 import gpt, llama_names
 from engine.graph.renames import Drop, Rename

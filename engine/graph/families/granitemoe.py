@@ -1,7 +1,5 @@
 """granitemoe: multipliers on embedding, attention, residuals and logits, and a softmax over the chosen experts only."""
 
-from __future__ import annotations
-
 from engine.graph.families.common import Config, arch, attention, even_head_dim, mlp, pre_norms
 from engine.graph.renames import ROTARY, UNTIE, Rename, Split, halves
 from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, MoeSpec, RouterSpec, StemSpec

@@ -1,7 +1,5 @@
 """helium: llama with the traditional rope, biases on q, k and v only; a head is stored even where it is tied."""
 
-from __future__ import annotations
-
 from engine.graph.families.common import Config, arch, attention, even_head_dim, mlp, plain_rope, pre_norms, rope_base
 from engine.graph.renames import Drop
 from engine.graph.spec import ArchSpec, LayerSpec

@@ -1,7 +1,5 @@
 """hunyuan: a rope with an enlarged base before the norms on queries and keys; layers may share their projections."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import Any

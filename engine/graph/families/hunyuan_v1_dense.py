@@ -1,7 +1,5 @@
 """hunyuan_v1_dense: norms on query and key heads after the rope, whose base is enlarged once by alpha."""
 
-from __future__ import annotations
-
 from engine.graph.families.common import (
     Config,
     arch,

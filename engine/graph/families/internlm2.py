@@ -1,7 +1,5 @@
 """internlm2: llama under its own names, with q, k and v in one matrix, cut per key/value head."""
 
-from __future__ import annotations
-
 from engine.graph.families.common import Config, arch, attention, even_head_dim, mlp, pre_norms, rope
 from engine.graph.renames import Drop
 from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, StemSpec

@@ -1,7 +1,5 @@
 """internlm3: llama with one switch for the biases of attention and one for the MLP's."""
 
-from __future__ import annotations
-
 from engine.graph.families.common import Config, arch, attention, even_head_dim, mlp, pre_norms, rope
 from engine.graph.families.internlm2 import TABLES
 from engine.graph.spec import ArchSpec, LayerSpec

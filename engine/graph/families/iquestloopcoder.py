@@ -1,8 +1,6 @@
 """iquestloopcoder: llama whose layers run twice; the second pass mixes, by a gate on each query, a window of its own
 keys with all keys of the first."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from engine.errors import InvalidValue

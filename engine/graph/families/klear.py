@@ -1,7 +1,5 @@
 """Klear: sigmoid routing with a correction bias, and a softmax that weighs the experts against the shared ones."""
 
-from __future__ import annotations
-
 from engine.graph.blended_moe import BlendedMoeSpec
 from engine.graph.families.common import Config, arch, attention, even_head_dim, mlp, pre_norms, qk_heads
 from engine.graph.renames import ROTARY, stacked

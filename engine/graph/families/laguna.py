@@ -1,11 +1,9 @@
 """laguna: a rope and a number of query heads per kind of layer, norms on query and key heads, a softplus gate per head,
 float32 sigmoid routing with a correction bias, a shared expert beside the scaled mixture."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
+from typing import Any
 
-from engine.errors import InvalidValue
 from engine.graph.families.common import Config, arch, attention, mlp, pre_norms, qk_heads, window_layers
 from engine.graph.renames import ROTARY, UNTIE, Rename, stacked
 from engine.graph.spec import ArchSpec, GateSpec, LayerSpec, MoeSpec, RopeSpec, RouterSpec
@@ -22,7 +20,7 @@ _DEFAULTS = {
     "rms_norm_eps": 1e-6,
     "sliding_window": 512,
 }
-_SCORES = {"sigmoid": "sigmoid_float32", "sqrtsoftplus": "sqrtsoftplus_float32"}
+_SCORES: dict[str, Any] = {"sigmoid": "sigmoid_float32", "sqrtsoftplus": "sqrtsoftplus_float32"}
 
 
 def kind_rope(config: Config, window: Mapping[str, object]) -> RopeSpec:
@@ -40,17 +38,13 @@ def kind_rope(config: Config, window: Mapping[str, object]) -> RopeSpec:
 
 
 def _moe(config: Config) -> MoeSpec:
-    score = config.read("moe_router_score_func", "sigmoid")
-    if score not in _SCORES:
-        raise InvalidValue("config.json moe_router_score_func", score, _SCORES)
-    softcap = config.read("moe_router_logit_softcapping", 0.0)
     return MoeSpec(
         experts=config.positive("num_experts", 256),
         top_k=config.positive("num_experts_per_tok", 8),
         router=RouterSpec(
             key="gate.proj",
-            score=_SCORES[score],  # type: ignore[arg-type]
-            softcap=softcap if softcap > 0 else None,
+            score=_SCORES[config.choice("moe_router_score_func", _SCORES, "sigmoid")],
+            softcap=config.number("moe_router_logit_softcapping", 0.0, zero=True) or None,
             correction="gate.e_score_correction_bias",
             normalise="sum",
         ),
@@ -64,14 +58,15 @@ def _moe(config: Config) -> MoeSpec:
 
 def spec(config: Config) -> ArchSpec:
     config = config.defaulted(_DEFAULTS)
+    heads = "num_attention_heads_per_layer"
     count, gated = config.positive("num_hidden_layers"), config.flag("gating", True)
-    heads = config.each("num_attention_heads_per_layer", [config.positive("num_attention_heads")] * count)
+    config.each(heads, [0] * count)
     sparse = config.each("mlp_layer_types", ["dense"] + ["sparse"] * (count - 1))
     layers = []
     for i, window in enumerate(window_layers(config, ["full_attention"] * count)):
         attn = attention(
             config,
-            heads=heads[i],
+            heads=config.of_layer(i, heads).positive(heads, config.positive("num_attention_heads")),
             rope=kind_rope(config, window),
             qkv_bias=config.flag("qkv_bias", False),
             out_bias=config.flag("attention_bias", False),

@@ -1,7 +1,5 @@
 """lille-130m: llama with the norms inside of the mixers, q, k and v in one matrix, a traditional rope."""
 
-from __future__ import annotations
-
 from engine.graph.families.common import Config, arch, attention, plain_rope, rms
 from engine.graph.families.gpt2 import llama_names
 from engine.graph.renames import Drop

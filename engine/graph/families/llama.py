@@ -1,7 +1,5 @@
 """llama: pre-norms, grouped-query attention, gated MLP; sliding layers where layer_types says so."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from engine.errors import InvalidValue

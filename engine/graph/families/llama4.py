@@ -1,8 +1,6 @@
 """llama4: a text tower whose layers attend in chunks, every fourth all tokens without rope and with queries that grow;
 a norm without weight on rotated heads; mixtures of one expert and a shared one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from engine.errors import InvalidValue
@@ -22,7 +20,7 @@ def spec(config: Config) -> ArchSpec:
     head_dim = text.positive("head_dim", text.positive("hidden_size") // text.positive("num_attention_heads"))
     chunk = {"cache": "chunked", "window": text.positive("attention_chunk_size")}
     grown = None
-    if text.read("attn_temperature_tuning", 4):
+    if text.get("attn_temperature_tuning", 4):
         length = text.number("floor_scale", 8192)
         grown = QueryScale(beta=text.number("attn_scale", 0.1), length=length, shift=1, cast="product")
     moe = MoeSpec(
@@ -40,7 +38,7 @@ def spec(config: Config) -> ArchSpec:
     def layer(i: int) -> LayerSpec:
         local = (i + 1) % 4 != 0
         changes: dict[str, Any] = (
-            {"rope": rope(text, head_dim, traditional=True), **chunk} if local else {"query_scale": grown}
+            {"rope": rope(text, head_dim, None, traditional=True), **chunk} if local else {"query_scale": grown}
         )
         if local and text.flag("use_qk_norm"):
             changes["qk_norm"] = QkNorm(q=_UNIT, k=_UNIT, where="rotated")

@@ -1,7 +1,5 @@
 """llama4_text: traditional rope in the layers of no_rope_layers, a norm without weight on query and key heads."""
 
-from __future__ import annotations
-
 from engine.graph.families.common import Config, arch, attention, mlp, plain_rope, pre_norms, qk_heads, rope_base
 from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec
 

@@ -1,7 +1,5 @@
 """mellum: qwen3_moe's mixture in every layer, and a rope of its own for sliding and for full layers."""
 
-from __future__ import annotations
-
 from engine.graph.families.common import Config, arch, attention, pre_norms, qk_heads, window_layers
 from engine.graph.families.laguna import kind_rope
 from engine.graph.families.qwen3_moe import softmax_moe

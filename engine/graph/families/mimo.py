@@ -1,7 +1,5 @@
 """mimo: llama with biases on q, k and v; layers that predict further tokens are left out."""
 
-from __future__ import annotations
-
 from engine.graph.families.common import Config, arch, attention, even_head_dim, mlp, pre_norms, rope
 from engine.graph.renames import ROTARY, UNTIE, Drop
 from engine.graph.spec import ArchSpec, LayerSpec

@@ -1,11 +1,8 @@
 """mimo_v2_flash: sliding layers with heads, rope base and sinks of their own, values narrower than keys and scaled,
 grouped sigmoid routing; the original is in blocks of 8-bit floats."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
-from engine.errors import InvalidValue
 from engine.graph.families.common import Config, arch, attention, mlp, plain_rope, pre_norms, sliding
 from engine.graph.families.glm4_moe import grouped_router
 from engine.graph.renames import ROTARY, Drop, Float8Blocks, stacked
@@ -16,7 +13,6 @@ def _attention(config: Config, local: bool) -> AttentionSpec:
     at = "swa_" if local else ""
     head_dim = config.positive(f"{at}head_dim")
     sinks = config.flag("add_swa_attention_sink_bias" if local else "add_full_attention_sink_bias")
-    scale = config.read("attention_value_scale", None)
     return attention(
         config,
         heads=config.positive(f"{at}num_attention_heads"),
@@ -24,7 +20,7 @@ def _attention(config: Config, local: bool) -> AttentionSpec:
         head_dim=head_dim,
         v_dim=config.positive(f"{at}v_head_dim"),
         rope=plain_rope(int(config.number("partial_rotary_factor") * head_dim), config.number(f"{at}rope_theta")),
-        value_scale=scale,
+        value_scale=config.number("attention_value_scale") if config.get("attention_value_scale") is not None else None,
         sinks="attention_sink_bias" if sinks else None,
         **(sliding(config, config.positive("sliding_window_size")) if local else {}),
     )
@@ -32,14 +28,13 @@ def _attention(config: Config, local: bool) -> AttentionSpec:
 
 def spec(config: Config) -> ArchSpec:
     config = config.replaced(rms_norm_eps=config.number("layernorm_epsilon"))
-    if config.read("topk_method") != "noaux_tc":
-        raise InvalidValue("config.json topk_method", config["topk_method"], "noaux_tc")
+    config.choice("topk_method", ("noaux_tc",))
     hidden, shared = config.positive("moe_intermediate_size"), config.read("n_shared_experts", None)
-    scale = config.read("routed_scaling_factor", None)
+    scaled = config.replaced(routed_scaling_factor=config.number("routed_scaling_factor", 1.0))
     moe = MoeSpec(
         experts=config.positive("n_routed_experts"),
         top_k=config.positive("num_experts_per_tok"),
-        router=replace(grouped_router(config.replaced(routed_scaling_factor=scale or 1.0)), eps=1e-20),
+        router=replace(grouped_router(scaled), eps=1e-20),
         expert=mlp(config, hidden=hidden),
         cast=True,
         shared=mlp(config, hidden=hidden * config.positive("n_shared_experts")) if shared is not None else None,

@@ -1,7 +1,5 @@
 """minicpm: llama with factors on the embedding, both residual branches and the hidden states before an untied head."""
 
-from __future__ import annotations
-
 from engine.graph.families.common import Config, arch, attention, even_head_dim, mlp, pre_norms, rope
 from engine.graph.renames import UNTIE
 from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, StemSpec

@@ -1,7 +1,5 @@
 """ministral3: llama with its rope under rope_parameters, and queries that grow with their position."""
 
-from __future__ import annotations
-
 from engine.graph.families.common import Config, arch
 from engine.graph.families.llama import layers
 from engine.graph.spec import ArchSpec, QueryScale, RopeSpec

@@ -1,7 +1,5 @@
 """mistral3, llava and pixtral: llama or ministral3 as the text tower of a vision wrapper."""
 
-from __future__ import annotations
-
 from engine.errors import NotBuilt
 from engine.graph.families import llama, ministral3
 from engine.graph.families.common import Config

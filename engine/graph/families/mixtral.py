@@ -1,7 +1,5 @@
 """mixtral: llama with experts in place of the MLP, weighted by a softmax over the chosen ones."""
 
-from __future__ import annotations
-
 from engine.graph.families.common import Config, arch, attention, even_head_dim, mlp, pre_norms, rope
 from engine.graph.families.minimax import EXPERT_NAMES
 from engine.graph.renames import ROTARY, UNTIE, stacked

@@ -1,10 +1,8 @@
 """muse_glimmer: gemma's four norms with an eps of their own after the mixers, norms without weight on heads and on the
 embedding, enlarged queries, gated attention, no rope in global layers, a scaled and capped head."""
 
-from __future__ import annotations
-
 from engine.graph.families.common import Config, arch, attention, mlp, plain_rope, rms, sliding
-from engine.graph.renames import ROTARY, UNTIE, Drop, Rename
+from engine.graph.renames import Drop, Rename
 from engine.graph.spec import ArchSpec, GateSpec, HeadSpec, LayerSpec, Norms, QkNorm, StemSpec
 
 _DEFAULTS = {
@@ -52,13 +50,12 @@ def spec(config: Config) -> ArchSpec:
         )
         return LayerSpec(attention=attn, mlp=mlp(config, act="silu"), norms=norms)
 
-    tied = config.flag("tie_word_embeddings")
     return arch(
         config,
         [layer(kind, bool(theta)) for kind, theta in zip(kinds, bases, strict=True)],
         stem=StemSpec(norm=rms(config, None)),
         head=HeadSpec(
-            tied=tied,
+            tied=config.flag("tie_word_embeddings"),
             multiply=config.number("output_multiplier"),
             softcap=config.number("final_logit_softcapping"),
         ),
@@ -66,6 +63,5 @@ def spec(config: Config) -> ArchSpec:
             Drop((r"^vision_(tower|adapter|projection)",)),
             Rename(r"^(language_model\.model|model\.language_model)\.", "model."),
             Rename(r"^language_model\.lm_head\.", "lm_head."),
-            *((ROTARY, UNTIE) if tied else (ROTARY,)),
         ),
     )

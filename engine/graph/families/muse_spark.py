@@ -1,7 +1,5 @@
 """muse_spark: gated residuals and compressed experts over a float32 stream; known, and not run."""
 
-from __future__ import annotations
-
 from engine.errors import NotBuilt
 from engine.graph.families.common import Config
 from engine.graph.spec import ArchSpec

@@ -1,7 +1,5 @@
 """nanbeige: llama whose layers run several times, each pass with caches of its own and, by default, the final norm."""
 
-from __future__ import annotations
-
 from engine.errors import NotBuilt
 from engine.graph.families.common import Config, arch, attention, mlp, pre_norms
 from engine.graph.renames import ROTARY

@@ -1,7 +1,5 @@
 """nanochat: norms without weights, also on the embedding; a rope in the other sense before qk-norms; relu squared."""
 
-from __future__ import annotations
-
 from engine.graph.families.common import Config, arch, attention
 from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, MlpSpec, Norms, NormSpec, QkNorm, RopeSpec, StemSpec
 

@@ -1,7 +1,5 @@
 """nemotron: layer norms that store w for 1 + w, a rope on part of a head, relu squared without a gate."""
 
-from __future__ import annotations
-
 from engine.errors import InvalidValue
 from engine.graph.families.common import Config, arch, attention, mlp
 from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, Norms, NormSpec, RopeSpec

@@ -1,13 +1,12 @@
 """nemotron-nas: llama whose layers differ: each mixer has its own width, is one linear map, or is absent."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
 from engine.errors import InvalidValue
 from engine.graph.families.common import Config, arch, attention, rms
 from engine.graph.spec import ArchSpec, LayerSpec, LinearSpec, MlpSpec, Norms
+from engine.kv.spec import CacheSpec
 
 DEFAULTS = {
     "hidden_size": 8192,
@@ -21,13 +20,13 @@ DEFAULTS = {
 ACTIVATIONS = {"silu": "silu", "relu": "relu", "gelu": "gelu", "gelu_new": "gelu_approx", "gelu_fast": "gelu_approx"}
 
 
-def _mixer(config: Config, block: Mapping[str, Any], index: int, active: Any, bias: bool) -> Any:
-    """None, a linear map, or what `active` makes of the block's entry."""
+def _mixer(block: Any, index: int, active: Any, linear: LinearSpec) -> Any:
+    """None, the linear map, or what `active` makes of the block's entry."""
     if not isinstance(block, Mapping):
         raise InvalidValue(f"config.json block_configs[{index}]", block, "an object with attention and ffn")
     if block.get("no_op"):
         return None
-    return LinearSpec(bias=bias) if block.get("replace_with_linear") else active(block)
+    return linear if block.get("replace_with_linear") else active(block)
 
 
 def spec(config: Config) -> ArchSpec:
@@ -46,10 +45,12 @@ def spec(config: Config) -> ArchSpec:
         width = int(2 * round(Config(block, "block_configs.ffn.").number("ffn_mult"), 6) * dim / 3)
         return MlpSpec(hidden=-(-width // 256) * 256, act=ACTIVATIONS[act], bias=mlp_bias)
 
+    # mlx-lm keeps a cache, for ever empty, for a linear map in attention's place.
+    unused = CacheSpec(head_dims=(dim // heads, dim // heads))
     layers = []
     for i, block in enumerate(config.each("block_configs")):
-        attn = _mixer(config, block.get("attention"), i, attend, attn_bias)
-        mlp = _mixer(config, block.get("ffn"), i, feed, mlp_bias)
+        attn = _mixer(block.get("attention"), i, attend, LinearSpec(bias=attn_bias, caches=(unused,)))
+        mlp = _mixer(block.get("ffn"), i, feed, LinearSpec(bias=mlp_bias))
         norms = Norms(
             pre_attn=rms(config, "input_layernorm") if attn else None,
             pre_mlp=rms(config, "post_attention_layernorm") if mlp else None,

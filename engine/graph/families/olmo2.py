@@ -1,7 +1,5 @@
 """olmo2: norms after the mixers only, and a norm over all query (key) heads together."""
 
-from __future__ import annotations
-
 from engine.graph.families.common import Config, arch, attention, mlp, qk_heads, rms
 from engine.graph.renames import ROTARY
 from engine.graph.spec import ArchSpec, LayerSpec, Norms

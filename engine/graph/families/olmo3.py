@@ -1,9 +1,18 @@
 """olmo3: olmo2 with sliding layers, three of four unless layer_types says otherwise; only global layers scale their
 rope."""
 
-from __future__ import annotations
-
-from engine.graph.families.common import Config, arch, attention, mlp, plain_rope, qk_heads, rms, rope, sliding
+from engine.graph.families.common import (
+    Config,
+    arch,
+    attention,
+    mlp,
+    plain_rope,
+    qk_heads,
+    rms,
+    rope,
+    rope_base,
+    sliding,
+)
 from engine.graph.spec import ArchSpec, LayerSpec, Norms
 
 
@@ -16,7 +25,7 @@ def spec(config: Config) -> ArchSpec:
         attn = attention(
             config,
             head_dim=head_dim,
-            rope=plain_rope(head_dim, config.number("rope_theta")) if local else rope(config, head_dim),
+            rope=plain_rope(head_dim, rope_base(config)) if local else rope(config, head_dim, None),
             qkv_bias=bias,
             out_bias=bias,
             qk_norm=qk_heads(config, "flat"),

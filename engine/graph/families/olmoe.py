@@ -1,7 +1,5 @@
 """olmoe: a norm over all query (key) heads together, and experts with softmax routing in every layer."""
 
-from __future__ import annotations
-
 from engine.graph.families.common import Config, arch, attention, mlp, pre_norms, qk_heads
 from engine.graph.renames import ROTARY, stacked
 from engine.graph.spec import ArchSpec, LayerSpec, MoeSpec, RouterSpec

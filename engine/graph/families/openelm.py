@@ -1,7 +1,5 @@
 """openelm: llama whose layers differ in heads and width, with q, k and v, and gate and up, in one matrix each."""
 
-from __future__ import annotations
-
 from engine.errors import InvalidValue
 from engine.graph.families.common import Config, arch, attention, plain_rope, pre_norms, qk_heads, rms
 from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, MlpSpec, StemSpec

@@ -1,7 +1,5 @@
 """phi: attention, always in float32, and a plain MLP read the same layer norm in parallel; biases everywhere."""
 
-from __future__ import annotations
-
 import math
 
 from engine.graph.families.common import Config, arch, attention, layer_norm, plain_rope

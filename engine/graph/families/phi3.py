@@ -1,7 +1,5 @@
 """phi3: llama with q, k and v, and gate and up, in one matrix each; a rope with long factors on part of a head."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from engine.errors import InvalidValue

@@ -1,7 +1,5 @@
 """phi3small: every n-th layer attends blocks of keys; q, k and v in groups, a clipped gelu pair, muP multipliers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from engine.errors import InvalidValue

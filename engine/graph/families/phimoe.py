@@ -1,7 +1,5 @@
 """phimoe: layer norms, biases in attention and head, SparseMixer routing, a longrope with a stated scale."""
 
-from __future__ import annotations
-
 from engine.graph.families.common import Config, arch, attention, even_head_dim, layer_norm, mlp, plain_rope
 from engine.graph.families.minimax import EXPERT_NAMES
 from engine.graph.renames import stacked

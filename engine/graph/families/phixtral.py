@@ -1,7 +1,5 @@
 """phixtral: phi's parallel block with one layer norm, experts without a gate, attention in float32."""
 
-from __future__ import annotations
-
 import math
 
 from engine.graph.families.common import Config, arch, attention, layer_norm, plain_rope

@@ -1,7 +1,5 @@
 """plamo: attention and MLP read the same norm in parallel; query head h reads key/value head h modulo their number."""
 
-from __future__ import annotations
-
 from engine.errors import InvalidValue
 from engine.graph.cyclic import CyclicSpec
 from engine.graph.families.common import Config, arch, attention, mlp, plain_rope, rms

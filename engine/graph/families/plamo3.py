@@ -1,8 +1,6 @@
 """plamo3: fused q, k, v and gate, up; norms around both mixers that store w for 1 + w, 1/5 + w and 5**-1.5 + w; every
 n-th layer is global with a rope base of its own."""
 
-from __future__ import annotations
-
 from engine.graph.families.common import Config, arch, attention, mlp, plain_rope, rms
 from engine.graph.spec import ArchSpec, LayerSpec, Norms, QkNorm
 

@@ -1,7 +1,5 @@
 """qwen: llama under GPT's names, with q, k and v in one matrix, a bias on it, and half of intermediate_size."""
 
-from __future__ import annotations
-
 from engine.errors import InvalidValue
 from engine.graph.families.common import Config, arch, attention, plain_rope, pre_norms, rms
 from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, MlpSpec, StemSpec

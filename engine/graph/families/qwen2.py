@@ -1,7 +1,5 @@
 """qwen2: llama with biases on q, k and v; the head dimension is always hidden_size / heads."""
 
-from __future__ import annotations
-
 from engine.graph.families.common import Config, arch, attention, mlp, pre_norms, rope
 from engine.graph.spec import ArchSpec, LayerSpec
 

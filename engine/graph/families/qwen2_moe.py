@@ -1,7 +1,5 @@
 """qwen2_moe: biases on q, k and v, softmax routing, and a shared expert behind a sigmoid gate."""
 
-from __future__ import annotations
-
 from engine.graph.families.common import Config, arch, attention, even_head_dim, mlp, rope
 from engine.graph.families.qwen3_moe import sparse_layers
 from engine.graph.renames import ROTARY, stacked

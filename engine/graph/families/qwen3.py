@@ -1,7 +1,5 @@
 """qwen3: llama with a norm on each query and key head."""
 
-from __future__ import annotations
-
 from engine.graph.families.common import Config, arch, attention, mlp, pre_norms, qk_heads, rope
 from engine.graph.spec import ArchSpec, LayerSpec
 

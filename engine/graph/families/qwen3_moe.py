@@ -1,7 +1,6 @@
 """qwen3_moe: qwen3 with softmax routing in every decoder_sparse_step-th layer that is not in mlp_only_layers."""
 
-from __future__ import annotations
-
+from engine.errors import InvalidValue
 from engine.graph.families.common import Config, arch, attention, mlp, pre_norms, qk_heads, rope
 from engine.graph.renames import ROTARY, UNTIE, stacked
 from engine.graph.spec import ArchSpec, AttentionSpec, LayerSpec, MoeSpec, RouterSpec
@@ -21,6 +20,8 @@ def softmax_moe(config: Config, cast: bool) -> MoeSpec:
 def sparse_layers(config: Config, attn: AttentionSpec, sparse: MoeSpec | None) -> list[LayerSpec]:
     """Layers with `sparse` where decoder_sparse_step and mlp_only_layers leave room for it, dense ones elsewhere."""
     step, dense = config.positive("decoder_sparse_step", 1), config.read("mlp_only_layers", [])
+    if not isinstance(dense, list):
+        raise InvalidValue("config.json mlp_only_layers", dense, "a list of layer numbers")
 
     def layer(i: int) -> LayerSpec:
         feed = sparse if i not in dense and (i + 1) % step == 0 else None

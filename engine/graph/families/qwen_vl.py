@@ -1,8 +1,6 @@
 """qwen2_vl, qwen2_5_vl, qwen3_vl, qwen3_vl_moe: qwen2, qwen3 or qwen3_moe as the text tower of a vision wrapper, whose
 config is under text_config or is the whole."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from engine.graph.families import qwen2, qwen3, qwen3_moe

@@ -1,7 +1,5 @@
 """seed_oss: llama with separate switches for the biases of q, k, v and of the output, and a head_dim of its own."""
 
-from __future__ import annotations
-
 from engine.graph.families.common import Config, arch, attention, mlp, pre_norms
 from engine.graph.renames import UNTIE
 from engine.graph.spec import ArchSpec, LayerSpec

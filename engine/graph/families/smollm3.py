@@ -1,7 +1,5 @@
 """smollm3: llama without rope in every fourth layer; sliding layers mask their window, and keep every key."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from engine.graph.families import llama

@@ -1,7 +1,5 @@
 """spark2_5: fused q, k, v, a sigmoid gate per head in float32, an exact gelu, a rope per layer kind."""
 
-from __future__ import annotations
-
 from engine.errors import InvalidValue
 from engine.graph.families.common import Config, arch, attention, mlp, plain_rope, pre_norms, sliding
 from engine.graph.renames import ROTARY, UNTIE, Rename

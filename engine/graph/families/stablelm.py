@@ -1,7 +1,5 @@
 """stablelm: layer norms, a partial rope, attention in float32; on a switch parallel mixers and a norm per head."""
 
-from __future__ import annotations
-
 import math
 
 from engine.errors import InvalidValue

@@ -1,7 +1,5 @@
 """starcoder2: layer norms, biases everywhere, an ungated MLP with gelu; a window in the config is not applied."""
 
-from __future__ import annotations
-
 from engine.graph.families.common import Config, arch, attention, layer_norm, mlp, plain_rope
 from engine.graph.spec import ArchSpec, LayerSpec, Norms
 

@@ -1,49 +1,34 @@
 """step3p5: heads, rope and clipping per layer, norms on query and key heads, a sigmoid gate per head, sigmoid routing
 with a bias in the ranking; the original stores norms as w for 1 + w."""
 
-from __future__ import annotations
-
+import re
 from typing import Any
 
 from engine.errors import InvalidValue
-from engine.graph.families.common import Config, arch, attention, mlp, pre_norms, qk_heads, window_layers
+from engine.graph.families.common import Config, arch, attention, mlp, pre_norms, qk_heads, rope, window_layers
 from engine.graph.renames import ROTARY, Change, Drop, Rename
-from engine.graph.spec import ArchSpec, AttentionSpec, GateSpec, LayerSpec, MlpSpec, MoeSpec, RopeSpec, RouterSpec
+from engine.graph.spec import ArchSpec, AttentionSpec, GateSpec, LayerSpec, MlpSpec, MoeSpec, RouterSpec
 
 _ORIGINAL = r"\.moe\.(gate_proj|up_proj|down_proj|gate|router_bias)\b|(?<!\.mlp)\.share_expert\."
+_LISTS = ("rope_theta", "partial_rotary_factors", "swiglu_limits", "swiglu_limits_shared")
 
 
-def _of_layer(config: Config, key: str, layer: int, default: float) -> float:
-    """Entry `layer` of an optional list that may be shorter than the model."""
-    values = config.read(key, [])
-    if not isinstance(values, list):
-        raise InvalidValue(f"config.json {key}", values, "a list of numbers, or null")
-    return (values[layer] or default) if layer < len(values) else default
+def _clipped(config: Config, key: str, hidden: int) -> MlpSpec:
+    limit = config.number(key, 0.0, zero=True)
+    return mlp(config, hidden=hidden, **({"act": "swiglu_clamped", "limit": limit} if limit else {}))
 
 
-def _clipped(config: Config, key: str, layer: int, hidden: int) -> MlpSpec:
-    limit = _of_layer(config, key, layer, 0.0)
-    return mlp(config, hidden=hidden, **({"act": "swiglu_clamped", "limit": limit} if limit > 0 else {}))
-
-
-def _attention(config: Config, i: int, window: dict[str, Any]) -> AttentionSpec:
+def _attention(config: Config, window: dict[str, Any]) -> AttentionSpec:
+    """`config`: of one layer."""
     local = config.inner("attention_other_setting") if window and config.get("attention_other_setting") else config
-    theta = config.read("rope_theta", 10000.0)
-    kind = "full_attention"
-    if window and config.get("layer_types"):
-        kind = "sliding_attention"
+    kind = "sliding_attention" if window and config.get("layer_types") else "full_attention"
     only = config.read("yarn_only_types", [])
-    head_dim = config.positive("head_dim")
+    dims = int(config.positive("head_dim") * config.number("partial_rotary_factors", 1.0))
     return attention(
         config,
         heads=local.positive("num_attention_heads"),
         kv_heads=local.positive("num_attention_groups"),
-        rope=RopeSpec(
-            dims=int(head_dim * _of_layer(config, "partial_rotary_factors", i, 1.0)),
-            base=theta[i] if isinstance(theta, list) else config.number("rope_theta", 10000.0),
-            scaling={} if only and kind not in only else config.read("rope_scaling", {}),
-            max_positions=config.positive("max_position_embeddings", 262144),
-        ),
+        rope=rope(config if not only or kind in only else config.replaced(rope_scaling=None), dims),
         qk_norm=qk_heads(config),
         gate=GateSpec(key="g_proj", per_head=True) if config.flag("use_head_wise_attn_gate", True) else None,
         **window,
@@ -51,10 +36,15 @@ def _attention(config: Config, i: int, window: dict[str, Any]) -> AttentionSpec:
 
 
 def spec(config: Config) -> ArchSpec:
-    config = config.defaulted({"rms_norm_eps": 1e-5, "sliding_window": 512})
+    config = config.defaulted({"rms_norm_eps": 1e-5, "sliding_window": 512, "max_position_embeddings": 262144})
     count = config.positive("num_hidden_layers")
-    named = config.read("moe_layers_enum", "") or ",".join(map(str, range(1, count)))
-    sparse = {int(i) for i in named.strip().split(",") if i}
+    if isinstance(config.get("rope_theta"), list):
+        config.each("rope_theta")
+    sparse = set(range(1, count))
+    if named := config.read("moe_layers_enum", ""):
+        if not isinstance(named, str) or not re.fullmatch(r"\s*\d+(\s*,\s*\d+)*\s*", named):
+            raise InvalidValue("config.json moe_layers_enum", named, "layer numbers with commas between them")
+        sparse = {int(i) for i in named.split(",")}
     router = RouterSpec(
         key="gate.gate",
         score="sigmoid_float32",
@@ -65,24 +55,24 @@ def spec(config: Config) -> ArchSpec:
         compiled=True,
     )
 
-    def feed(i: int) -> MlpSpec | MoeSpec:
-        if i not in sparse:
-            return _clipped(config, "swiglu_limits_shared", i, config.positive("intermediate_size"))
+    def feed(config: Config, routed: bool) -> MlpSpec | MoeSpec:
+        if not routed:
+            return _clipped(config, "swiglu_limits_shared", config.positive("intermediate_size"))
         return MoeSpec(
             experts=config.positive("moe_num_experts", 288),
             top_k=config.positive("moe_top_k", 8),
             router=router,
-            expert=_clipped(config, "swiglu_limits", i, config.positive("moe_intermediate_size", 1280)),
+            expert=_clipped(config, "swiglu_limits", config.positive("moe_intermediate_size", 1280)),
             cast=True,
-            shared=_clipped(config, "swiglu_limits_shared", i, config.positive("share_expert_dim", 1280)),
+            shared=_clipped(config, "swiglu_limits_shared", config.positive("share_expert_dim", 1280)),
             shared_at="share_expert",
         )
 
     alternating = [("sliding_attention", "full_attention")[i % 2] for i in range(count)]
-    layers = [
-        LayerSpec(attention=_attention(config, i, window), mlp=feed(i), norms=pre_norms(config))
-        for i, window in enumerate(window_layers(config, alternating))
-    ]
+    layers = []
+    for i, window in enumerate(window_layers(config, alternating)):
+        here = config.of_layer(i, *_LISTS)
+        layers.append(LayerSpec(attention=_attention(here, window), mlp=feed(here, i in sparse), norms=pre_norms(here)))
     kept = "|".join(map(str, range(count)))
     rules = (
         ROTARY,

@@ -1,8 +1,6 @@
 """talkie: norms without weights, a rope that turns the other way, gains on queries, mixers and logits, and the
 normalised embedding added again after every layer."""
 
-from __future__ import annotations
-
 from engine.graph.families.common import Config, arch, attention, mlp, qk_heads, rms
 from engine.graph.per_layer import TailedLayerSpec
 from engine.graph.renames import Drop

@@ -1,7 +1,5 @@
 """telechat3: llama with an untied head by default, and its own name for yarn."""
 
-from __future__ import annotations
-
 from engine.graph.families.common import Config, arch, attention, mlp, pre_norms
 from engine.graph.spec import ArchSpec, LayerSpec
 

@@ -1,7 +1,5 @@
 """Text towers of vision wrappers: what the wrappers of mlx-lm share around an inner family."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
