@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from engine.backend import use_blas as use_blas
     from engine.config import EngineConfig as EngineConfig
     from engine.graph.families import FAMILIES as FAMILIES
+    from engine.graph.reading import read_architecture as read_architecture
     from engine.kv.plan import parse_kv as parse_kv
     from engine.types import CacheLayer as CacheLayer
     from engine.types import Event as Event
@@ -61,6 +62,7 @@ _DOOR = {
     "memory": "engine.backend:memory",
     "openblas_path": "engine.backend:openblas_path",
     "parse_kv": "engine.kv.plan:parse_kv",
+    "read_architecture": "engine.graph.reading:read_architecture",
     "resolve_model": "engine.artifacts.resolve:resolve_model",
     "use_blas": "engine.backend:use_blas",
 }

@@ -16,6 +16,7 @@ import mlx.core as mx
 
 from engine import backend
 from engine.artifacts.checkpoint import has_tokenizer
+from engine.artifacts.profile import Profile
 from engine.artifacts.resolve import resolve_model
 from engine.artifacts.tokenizer import Tokenizer, load_tokenizer
 from engine.config import EngineConfig
@@ -64,7 +65,7 @@ class Engine:
         backend.blas()
         self._loop = Loop(manual=config.drive == "manual")
         try:
-            self._model: Model = self._loop.call(lambda: load_model(folder, config.dtype))
+            self._model: Model = self._loop.call(lambda: load_model(folder, config.dtype, config.profile))
             spec = self._model.spec
             self._kv = KVPlan.build(request, spec.caches)
             self.tokenizer: Tokenizer | None = load_tokenizer(folder) if has_tokenizer(folder) else None
@@ -82,6 +83,11 @@ class Engine:
     def model_config(self) -> Mapping[str, Any]:
         """The model's config.json, with generation_config.json's eos_token_id."""
         return self._model.config
+
+    @property
+    def profile(self) -> Profile:
+        """Which profile read the folder: exact, family or universal."""
+        return self._model.profile
 
     @property
     def weights_bytes(self) -> int:

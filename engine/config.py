@@ -15,6 +15,7 @@ from engine.errors import InvalidValue, UnknownField
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 BLAS = ("auto", "bundled", "openblas")
 DRIVES = ("thread", "manual")
+PROFILES = ("auto", "family", "universal")
 
 # name -> (default, what it does). A promoted experiment edits this table.
 LEVERS: dict[str, tuple[object, str]] = {
@@ -29,6 +30,7 @@ class EngineConfig:
 
     dtype: "auto" keeps the checkpoint's own (mlx-lm's rule); a name casts every floating parameter.
     kv: "native", "kv8", "kv4", with ":g32|:g64|:g128" and ":start=N" suffixes.
+    profile: how config.json is read, see `engine.artifacts.profile`; "universal" is for a model_type without a family.
     """
 
     model: str
@@ -36,12 +38,15 @@ class EngineConfig:
     kv: str = str(LEVERS["kv"][0])
     prefill_chunk: int = int(str(LEVERS["prefill_chunk"][0]))
     drive: str = "thread"
+    profile: str = "auto"
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
             raise InvalidValue("dtype", self.dtype, DTYPES)
         if self.drive not in DRIVES:
             raise InvalidValue("drive", self.drive, DRIVES)
+        if self.profile not in PROFILES:
+            raise InvalidValue("profile", self.profile, PROFILES)
         if isinstance(self.prefill_chunk, bool) or not isinstance(self.prefill_chunk, int) or self.prefill_chunk < 1:
             raise InvalidValue("prefill_chunk", self.prefill_chunk, "an integer >= 1")
         if self.kv == "bf16":

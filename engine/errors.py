@@ -5,6 +5,7 @@ A front end prints `str(error)` as one line and exits with `error.exit_code`; no
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 
 
@@ -29,6 +30,29 @@ class UnknownField(FrontierError):
     def __init__(self, where: str, name: str, known: Iterable[str]) -> None:
         self.where, self.name, self.known = where, name, tuple(sorted(known))
         super().__init__(f"{where}: unknown {name!r}; known: {', '.join(self.known) or '(none)'}")
+
+
+class UnknownModelType(UnknownField):
+    """config.json's model_type has no family file."""
+
+    def __init__(self, model_type: str, known: Iterable[str]) -> None:
+        super().__init__("config.json model_type", model_type, known)
+        near = difflib.get_close_matches(model_type, self.known, n=3)
+        hint = f"; near it: {', '.join(near)}" if near else ""
+        self.args = (
+            f"config.json model_type: unknown {model_type!r}{hint}; profile='universal' reads a llama-like model that "
+            f"has no family file, which nothing has checked; known: {', '.join(self.known)}",
+        )
+
+
+class ProfileMismatch(FrontierError):
+    """The weights are those of an exact profile, its config.json is not."""
+
+    def __init__(self, folder: object, name: str, found: str, wanted: str) -> None:
+        super().__init__(
+            f"{folder}: the weights are {name}'s, but config.json is not (sha256 {found[:12]} instead of "
+            f"{wanted[:12]}); restore it, or give profile='family' to read the folder as any other"
+        )
 
 
 class NotBuilt(FrontierError):

@@ -9,11 +9,12 @@ from typing import Any
 
 import mlx.core as mx
 
-from engine.artifacts.checkpoint import read_config, read_weights, weights_sha256
+from engine.artifacts.checkpoint import read_weights, weights_sha256
+from engine.artifacts.profile import Profile
 from engine.errors import InvalidValue
 from engine.graph.decoder import Decoder
-from engine.graph.families import build_spec
 from engine.graph.params import Weights
+from engine.graph.reading import read_architecture
 from engine.graph.spec import ArchSpec
 
 
@@ -27,6 +28,7 @@ class Model:
 
     path: Path
     config: Mapping[str, Any]
+    profile: Profile
     spec: ArchSpec
     decoder: Decoder
     dtype: str
@@ -35,15 +37,17 @@ class Model:
     parameters: int
 
 
-def load_model(path: Path, dtype: str) -> Model:
+def load_model(path: Path, dtype: str, profile: str = "auto") -> Model:
     """Load a folder: weights by mlx-lm's names or by the original hub's.
 
-    dtype "auto" keeps what is stored; a name casts every floating array.
+    dtype "auto" keeps what is stored; a name casts every floating array. profile: how config.json is read.
 
-    Raises WeightsMismatch, CorruptFile, UnknownField (model_type), UnsupportedConfig, InvalidValue.
+    Raises WeightsMismatch, CorruptFile, UnknownModelType, ProfileMismatch, UnsupportedConfig, InvalidValue.
     """
-    config = read_config(path)
-    spec = build_spec(config)
+    reading = read_architecture(path, profile)
+    reading.unread.check(path)
+    reading.profile.check_dtype(dtype)
+    config, spec = reading.config, reading.spec
     imported = config.get("mlx_frontier") or {}
     if dtype in ("float16", "bfloat16") and imported.get("imported_from") == "gguf":
         raise InvalidValue("dtype", dtype, "auto, float32 (a GGUF import holds values that 16 bits would change)")
@@ -60,6 +64,7 @@ def load_model(path: Path, dtype: str) -> Model:
     return Model(
         path=path,
         config=config,
+        profile=reading.profile,
         spec=spec,
         decoder=decoder,
         dtype=str(table.dtype).removeprefix("mlx.core."),
