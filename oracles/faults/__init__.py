@@ -37,6 +37,10 @@ FAULTS = {
     "gpt-oss-16-bit-unknown-keys": "oracles.faults.dense_gpt_oss:FAULT",
     "qwen2-moe-fields-unread": "oracles.faults.topk_norm:FAULT",
     "nested-rope-theta-ignored": "oracles.faults.rope_parameters:FAULT",
+    "fp8-weights-read-as-bytes": "oracles.faults.fp8_bytes:FAULT",
+    "plamo3-window-depends-on-chunk": "oracles.faults.window_by_chunk:FAULT",
+    "tied-qwen3-vl-moe-does-not-load": "oracles.faults.vision_moe_tied:FAULT",
+    "tower-vocabulary-overwritten": "oracles.faults.tower_vocabulary:FAULT",
 }
 PROBE_TIMEOUT_S = 120.0
 
