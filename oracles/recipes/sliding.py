@@ -140,6 +140,7 @@ _QWEN3_MOE: dict[str, Any] = {
     "mlp_only_layers": [],
     "moe_intermediate_size": 64,
     "norm_topk_prob": True,
+    "rope_scaling": {"rope_type": "default", "mrope_interleaved": True, "mrope_section": [2, 3, 3]},
 }
 
 RECIPES: dict[str, Recipe] = {
@@ -166,7 +167,8 @@ RECIPES: dict[str, Recipe] = {
             sliding_window=None,
             sliding_window_pattern=None,
             tie_word_embeddings=True,
-        )
+        ),
+        spread=SHARP,
     ),
     "gemma3": Recipe(
         config=_wrapped("gemma3", _GEMMA3, vocab_size=101),
