@@ -8,7 +8,18 @@ from typing import Any
 
 from engine.errors import InvalidValue
 from engine.graph.renames import ROTARY, UNTIE
-from engine.graph.spec import ArchSpec, AttentionSpec, HeadSpec, LayerSpec, MlpSpec, Norms, NormSpec, QkNorm, RopeSpec
+from engine.graph.spec import (
+    ArchSpec,
+    AttentionSpec,
+    HeadSpec,
+    LayerSpec,
+    MlpSpec,
+    MoeSpec,
+    Norms,
+    NormSpec,
+    QkNorm,
+    RopeSpec,
+)
 
 _MISSING = object()
 
@@ -155,8 +166,8 @@ def even_head_dim(config: Config) -> int:
     return config.positive("hidden_size") // config.positive("num_attention_heads")
 
 
-def attention(config: Config, **changes: Any) -> AttentionSpec:
-    """Llama's attention fields, with `changes` on top."""
+def attention(config: Config, *, bias: bool = False, **changes: Any) -> AttentionSpec:
+    """Llama's attention fields, with `changes` on top. bias: on all four projections."""
     heads = changes.pop("heads", None) or config.positive("num_attention_heads")
     head_dim = changes.pop("head_dim", None) or config.positive("head_dim", config.positive("hidden_size") // heads)
     kv_heads = changes.pop("kv_heads", None) or config.positive("num_key_value_heads", heads)
@@ -165,25 +176,54 @@ def attention(config: Config, **changes: Any) -> AttentionSpec:
     fields: dict[str, Any] = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "scale": head_dim**-0.5}
     if "rope" not in changes:
         fields["rope"] = rope(config, head_dim)
-    return AttentionSpec(**{**fields, **changes})
+    return AttentionSpec(**{**fields, "qkv_bias": bias, "out_bias": bias, **changes})
+
+
+def moe(
+    config: Config,
+    *,
+    experts: str = "num_experts",
+    top_k: str = "num_experts_per_tok",
+    hidden: str = "moe_intermediate_size",
+    shared: str | None = None,
+    bias: bool = False,
+    **changes: Any,
+) -> MoeSpec:
+    """A mixture of llama's MLPs: `experts`, `top_k` and `hidden` are the config's keys for their number, how many a
+    token passes, and their width; shared: key of how many experts' widths the shared one has, absent for none."""
+    width = config.positive(hidden)
+    wide = width * (config.count(shared, 0) if shared else 0)
+    fields: dict[str, Any] = {"experts": config.positive(experts), "top_k": config.positive(top_k)}
+    fields |= {"expert": mlp(config, hidden=width, bias=bias)}
+    fields |= {"shared": mlp(config, hidden=wide, bias=bias)} if wide else {}
+    return MoeSpec(**{**fields, **changes})
+
+
+def layers(config: Config, attn: Any, feed: Any, **fields: Any) -> list[LayerSpec]:
+    """Pre-norm layers, one each. `attn`, `feed`: the two mixers' specs, or functions of a layer's index."""
+    fields = {"norms": pre_norms(config), **fields} if "norms" not in fields else fields
+    return [
+        LayerSpec(attention=attn(i) if callable(attn) else attn, mlp=feed(i) if callable(feed) else feed, **fields)
+        for i in range(config.positive("num_hidden_layers"))
+    ]
 
 
 def arch(config: Config, layers: LayerSpec | list[Any], *, tied: bool | None = None, **changes: Any) -> ArchSpec:
     """A decoder with llama's names. `layers`: one spec for all of them, or one each.
 
-    tied: fixed by the family, or None to follow tie_word_embeddings (true where the config is silent).
+    tied: fixed by the family, or None to follow tie_word_embeddings (true where the config is silent); a tied model's
+    copy of its embedding is forgotten unless `rules` say otherwise. more_rules: on top of llama's.
     """
     if tied is None:
         tied = config.flag("tie_word_embeddings", True)
     count = config.positive("num_hidden_layers") if not isinstance(layers, list) else len(layers)
-    rules = (ROTARY, UNTIE) if tied else (ROTARY,)
     fields: dict[str, Any] = {
         "family": config["model_type"],
         "vocab": config.positive("vocab_size"),
         "dim": config.positive("hidden_size"),
         "layers": tuple(layers) if isinstance(layers, list) else (layers,) * count,
         "head": HeadSpec(tied=tied),
-        "rules": rules,
+        "rules": (*changes.pop("more_rules", ()), ROTARY, *((UNTIE,) if tied else ())),
     }
     if "norm" not in changes:
         fields["norm"] = rms(config, "model.norm")
