@@ -4,23 +4,10 @@ routing with a bias in the ranking, and a scaled embedding."""
 import math
 from typing import Any
 
-from engine.graph.families.common import Config, arch, attention, mlp, qk_heads, rms, rope, window_layers
+from engine.graph.families.common import DEFAULTS, Config, arch, attention, mlp, qk_heads, rms, rope, window_layers
 from engine.graph.renames import ROTARY, UNTIE, stacked
 from engine.graph.spec import ArchSpec, GateSpec, LayerSpec, MoeSpec, Norms, RouterSpec, StemSpec
 
-_DEFAULTS = {
-    "vocab_size": 200192,
-    "hidden_size": 2048,
-    "intermediate_size": 6144,
-    "moe_intermediate_size": 1024,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 4,
-    "head_dim": 64,
-    "max_position_embeddings": 131072,
-    "rms_norm_eps": 1e-5,
-    "sliding_window": 2048,
-}
 _SCORES: dict[str, Any] = {"sigmoid": "sigmoid_float32", "softmax": "softmax_float32"}
 
 
@@ -47,7 +34,7 @@ def _moe(config: Config) -> MoeSpec:
 
 
 def spec(config: Config) -> ArchSpec:
-    config = config.defaulted(_DEFAULTS)
+    config = config.defaulted(DEFAULTS["afmoe"])
     moe, dense = _moe(config), config.count("num_dense_layers", 2)
     norms = Norms(
         pre_attn=rms(config, "input_layernorm"),

@@ -1,26 +1,11 @@
 """cohere2: cohere without norms on heads; every n-th layer is global and has no rope; float16 attends in float32."""
 
-from engine.graph.families.common import Config, arch, attention, layer_norm, mlp, plain_rope, sliding
+from engine.graph.families.common import DEFAULTS, Config, arch, attention, layer_norm, mlp, plain_rope, sliding
 from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, Norms
-
-_DEFAULTS = {
-    "hidden_size": 4096,
-    "head_dim": 128,
-    "num_hidden_layers": 32,
-    "intermediate_size": 14336,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "rope_theta": 50000.0,
-    "vocab_size": 256000,
-    "layer_norm_eps": 1e-05,
-    "logit_scale": 0.0625,
-    "sliding_window": 4096,
-    "sliding_window_pattern": 4,
-}
 
 
 def spec(config: Config) -> ArchSpec:
-    config = config.defaulted(_DEFAULTS)
+    config = config.defaulted(DEFAULTS["cohere2"])
     head_dim, eps = config.positive("head_dim"), config.number("layer_norm_eps")
     bias, norm_bias = config.flag("attention_bias", False), config.flag("layer_norm_bias", False)
 

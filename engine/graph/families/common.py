@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from engine.errors import InvalidValue
@@ -22,6 +24,8 @@ from engine.graph.spec import (
 )
 
 _MISSING = object()
+# What mlx-lm's classes fill in where a config is silent, by family: some checkpoints' configs leave out much of it.
+DEFAULTS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("defaults.json").read_text("utf-8"))
 
 
 class Config(Mapping[str, Any]):

@@ -1,30 +1,13 @@
 """gemma3_text: gemma's norms, per head too; sliding layers have a rope of their own, every n-th layer is global; sums
 are clipped in float16; tied where the checkpoint has no head."""
 
-from engine.graph.families.common import Config, arch, attention, mlp, plain_rope, rms, rope, sliding
+from engine.graph.families.common import DEFAULTS, Config, arch, attention, mlp, plain_rope, rms, rope, sliding
 from engine.graph.families.gemma2 import around
 from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, QkNorm, StemSpec
 
-_DEFAULTS = {
-    "hidden_size": 1152,
-    "num_hidden_layers": 26,
-    "intermediate_size": 6912,
-    "num_attention_heads": 4,
-    "head_dim": 256,
-    "rms_norm_eps": 1.0e-6,
-    "vocab_size": 262144,
-    "num_key_value_heads": 1,
-    "rope_theta": 1000000.0,
-    "rope_local_base_freq": 10000.0,
-    "query_pre_attn_scalar": 256,
-    "sliding_window": 512,
-    "sliding_window_pattern": 6,
-    "max_position_embeddings": 32768,
-}
-
 
 def spec(config: Config) -> ArchSpec:
-    config = config.defaulted(_DEFAULTS).replaced(rope_traditional=False)
+    config = config.defaulted(DEFAULTS["gemma3_text"]).replaced(rope_traditional=False)
     head_dim, pattern = config.positive("head_dim"), config.positive("sliding_window_pattern")
 
     def layer(local: bool) -> LayerSpec:

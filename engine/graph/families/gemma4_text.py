@@ -5,29 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 from engine.graph.dual_mlp import DualMlpSpec
-from engine.graph.families.common import Config, arch, attention, mlp, qk_heads, rms, sliding
+from engine.graph.families.common import DEFAULTS, Config, arch, attention, mlp, qk_heads, rms, sliding
 from engine.graph.families.gemma3n import around, shared_caches, unread
 from engine.graph.per_layer import PerLayerGateSpec, PerLayerStemSpec, TailedLayerSpec
 from engine.graph.renames import Drop, Rename, Split, halves
 from engine.graph.spec import ArchSpec, AttentionSpec, HeadSpec, LayerSpec, MlpSpec, RopeSpec, StemSpec
 
-_DEFAULTS = {
-    "hidden_size": 1536,
-    "num_hidden_layers": 35,
-    "intermediate_size": 6144,
-    "num_attention_heads": 8,
-    "head_dim": 256,
-    "global_head_dim": 512,
-    "rms_norm_eps": 1e-6,
-    "vocab_size": 262144,
-    "vocab_size_per_layer_input": 262144,
-    "num_key_value_heads": 1,
-    "num_kv_shared_layers": 20,
-    "hidden_size_per_layer_input": 256,
-    "sliding_window": 512,
-    "sliding_window_pattern": 5,
-    "max_position_embeddings": 131072,
-}
 _ROPES = {
     "full_attention": {"partial_rotary_factor": 0.25, "rope_theta": 1000000.0, "rope_type": "proportional"},
     "sliding_attention": {"rope_theta": 10000.0, "rope_type": "default"},
@@ -35,7 +18,7 @@ _ROPES = {
 
 
 def spec(config: Config) -> ArchSpec:
-    config = config.defaulted(_DEFAULTS)
+    config = config.defaulted(DEFAULTS["gemma4_text"])
     layers, shared = config.positive("num_hidden_layers"), config.count("num_kv_shared_layers")
     pattern = ["sliding_attention"] * (config.positive("sliding_window_pattern") - 1) + ["full_attention"]
     kinds = config.each("layer_types", (pattern * layers)[:layers])

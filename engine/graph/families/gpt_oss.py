@@ -5,21 +5,10 @@ import math
 
 import mlx.core as mx
 
-from engine.graph.families.common import Config, arch, attention, mlp, pre_norms, rope, window_layers
+from engine.graph.families.common import DEFAULTS, Config, arch, attention, mlp, pre_norms, rope, window_layers
 from engine.graph.renames import ROTARY, Change, Rename, Split
 from engine.graph.spec import ArchSpec, LayerSpec, MoeSpec, RouterSpec
 
-_DEFAULTS = {
-    "num_hidden_layers": 36,
-    "vocab_size": 201088,
-    "rms_norm_eps": 1e-05,
-    "hidden_size": 2880,
-    "intermediate_size": 2880,
-    "head_dim": 64,
-    "num_attention_heads": 64,
-    "num_key_value_heads": 8,
-    "sliding_window": 128,
-}
 _RULES = (
     ROTARY,
     Change(r"_proj_blocks$", lambda w: w.view(mx.uint32).flatten(-2)),  # [E, O, G, 16] bytes -> [E, O, W] words
@@ -35,7 +24,7 @@ _RULES = (
 
 
 def spec(config: Config) -> ArchSpec:
-    config = config.defaulted(_DEFAULTS)
+    config = config.defaulted(DEFAULTS["gpt_oss"])
     head_dim, count = config.positive("head_dim"), config.positive("num_hidden_layers")
     moe = MoeSpec(
         experts=config.positive("num_local_experts", 128),

@@ -4,22 +4,10 @@ float32 sigmoid routing with a correction bias, a shared expert beside the scale
 from collections.abc import Mapping
 from typing import Any
 
-from engine.graph.families.common import Config, arch, attention, mlp, pre_norms, qk_heads, window_layers
+from engine.graph.families.common import DEFAULTS, Config, arch, attention, mlp, pre_norms, qk_heads, window_layers
 from engine.graph.renames import ROTARY, UNTIE, Rename, stacked
 from engine.graph.spec import ArchSpec, GateSpec, LayerSpec, MoeSpec, RopeSpec, RouterSpec
 
-_DEFAULTS = {
-    "vocab_size": 100352,
-    "hidden_size": 2048,
-    "intermediate_size": 8192,
-    "num_hidden_layers": 40,
-    "num_attention_heads": 48,
-    "num_key_value_heads": 8,
-    "head_dim": 128,
-    "max_position_embeddings": 262144,
-    "rms_norm_eps": 1e-6,
-    "sliding_window": 512,
-}
 _SCORES: dict[str, Any] = {"sigmoid": "sigmoid_float32", "sqrtsoftplus": "sqrtsoftplus_float32"}
 
 
@@ -57,7 +45,7 @@ def _moe(config: Config) -> MoeSpec:
 
 
 def spec(config: Config) -> ArchSpec:
-    config = config.defaulted(_DEFAULTS)
+    config = config.defaulted(DEFAULTS["laguna"])
     heads = "num_attention_heads_per_layer"
     count, gated = config.positive("num_hidden_layers"), config.flag("gating", True)
     config.each(heads, [0] * count)

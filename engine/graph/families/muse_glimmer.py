@@ -1,32 +1,15 @@
 """muse_glimmer: gemma's four norms with an eps of their own after the mixers, norms without weight on heads and on the
 embedding, enlarged queries, gated attention, no rope in global layers, a scaled and capped head."""
 
-from engine.graph.families.common import Config, arch, attention, mlp, plain_rope, rms, sliding
+from engine.graph.families.common import DEFAULTS, Config, arch, attention, mlp, plain_rope, rms, sliding
 from engine.graph.renames import Drop, Rename
 from engine.graph.spec import ArchSpec, GateSpec, HeadSpec, LayerSpec, Norms, QkNorm, StemSpec
-
-_DEFAULTS = {
-    "hidden_size": 6656,
-    "num_hidden_layers": 52,
-    "intermediate_size": 19968,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 2,
-    "head_dim": 128,
-    "vocab_size": 202048,
-    "rms_norm_eps": 1e-5,
-    "post_norm_eps": 1e-8,
-    "sliding_window": 2048,
-    "qk_scale_factor": 3.87,
-    "tie_word_embeddings": False,
-    "final_logit_softcapping": 20.0,
-    "output_multiplier": 0.19611613513818404,
-}
 
 
 def spec(config: Config) -> ArchSpec:
     if "text_config" in config:
         config = config.inner("text_config")
-    config = config.defaulted(_DEFAULTS)
+    config = config.defaulted(DEFAULTS["muse_glimmer"])
     count, post_eps = config.positive("num_hidden_layers"), config.number("post_norm_eps")
     nested = config.inner("rope_parameters") if config.get("rope_parameters") else config
     base = nested.number("rope_theta", config.get("rope_theta") or 500000.0)

@@ -1,24 +1,10 @@
 """phimoe: layer norms, biases in attention and head, SparseMixer routing, a longrope with a stated scale."""
 
-from engine.graph.families.common import Config, arch, attention, even_head_dim, layer_norm, mlp, plain_rope
+from engine.graph.families.common import DEFAULTS, Config, arch, attention, even_head_dim, layer_norm, mlp, plain_rope
 from engine.graph.families.minimax import EXPERT_NAMES
 from engine.graph.renames import stacked
 from engine.graph.sparsemixer import SparseMixerSpec
 from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, Norms, RopeSpec
-
-_DEFAULTS = {
-    "vocab_size": 32064,
-    "hidden_size": 4096,
-    "intermediate_size": 6400,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "rms_norm_eps": 1e-6,
-    "num_local_experts": 16,
-    "num_experts_per_tok": 2,
-    "rope_theta": 10000.0,
-    "router_jitter_noise": 0.01,
-}
 
 
 def _rope(config: Config, dims: int) -> RopeSpec:
@@ -36,7 +22,7 @@ def _rope(config: Config, dims: int) -> RopeSpec:
 
 
 def spec(config: Config) -> ArchSpec:
-    config = config.defaulted(_DEFAULTS)
+    config = config.defaulted(DEFAULTS["phimoe"])
     head_dim, eps = even_head_dim(config), config.number("rms_norm_eps")
     experts, top_k = config.positive("num_local_experts"), config.positive("num_experts_per_tok")
     moe = SparseMixerSpec(experts=experts, top_k=top_k, jitter=config.number("router_jitter_noise"), expert=mlp(config))

@@ -1,27 +1,12 @@
 """plamo3: fused q, k, v and gate, up; norms around both mixers that store w for 1 + w, 1/5 + w and 5**-1.5 + w; every
 n-th layer is global with a rope base of its own."""
 
-from engine.graph.families.common import Config, arch, attention, mlp, plain_rope, rms
+from engine.graph.families.common import DEFAULTS, Config, arch, attention, mlp, plain_rope, rms
 from engine.graph.spec import ArchSpec, LayerSpec, Norms, QkNorm
-
-_DEFAULTS = {
-    "hidden_size": 4096,
-    "num_hidden_layers": 32,
-    "rms_norm_eps": 1e-6,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 4,
-    "head_dim": 128,
-    "window_size": 2048,
-    "sliding_window_pattern": 8,
-    "rope_theta": 1000000,
-    "rope_local_theta": 10000,
-    "intermediate_size": 13312,
-    "vocab_size": 32000,
-}
 
 
 def spec(config: Config) -> ArchSpec:
-    config = config.defaulted(_DEFAULTS)
+    config = config.defaulted(DEFAULTS["plamo3"])
     window = config.positive("sliding_window", config.positive("window_size"))
     qk_norm = QkNorm(q=rms(config, "q_norm", 1.0), k=rms(config, "k_norm", 1.0))
 

@@ -4,8 +4,6 @@ from engine.graph.families import glm4_moe
 from engine.graph.families.common import Config
 from engine.graph.spec import ArchSpec
 
-_DEFAULTS = {"attention_bias": False, "use_qk_norm": False, "n_group": 1, "topk_group": 1}
-
 
 def spec(config: Config) -> ArchSpec:
-    return glm4_moe.spec(config.defaulted(_DEFAULTS))
+    return glm4_moe.spec(config.defaulted(DEFAULTS["solar_open"]))

@@ -1,25 +1,14 @@
 """talkie: norms without weights, a rope that turns the other way, gains on queries, mixers and logits, and the
 normalised embedding added again after every layer."""
 
-from engine.graph.families.common import Config, arch, attention, mlp, qk_heads, rms
+from engine.graph.families.common import DEFAULTS, Config, arch, attention, mlp, qk_heads, rms
 from engine.graph.per_layer import TailedLayerSpec
 from engine.graph.renames import Drop
 from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, Norms, NormSpec, RopeSpec, StemSpec
 
-_DEFAULTS = {
-    "hidden_size": 5120,
-    "num_hidden_layers": 40,
-    "num_attention_heads": 40,
-    "head_dim": 128,
-    "intermediate_size": 13696,
-    "vocab_size": 65540,
-    "rope_theta": 1000000.0,
-    "rms_norm_eps": 1.1920928955078125e-07,
-}
-
 
 def spec(config: Config) -> ArchSpec:
-    config = config.defaulted(_DEFAULTS)
+    config = config.defaulted(DEFAULTS["talkie"])
     head_dim, norm = config.positive("head_dim"), rms(config, None)
     attn = attention(
         config,
