@@ -96,8 +96,8 @@ class Change:
 
 @dataclass(frozen=True)
 class Float8Blocks:
-    """Bytes of 8-bit floats under `<name>.weight` [O, I] and a scale per block under `<name>.weight_scale_inv` become
-    one bfloat16 array (op order of mlx-lm 0.32.2, models/mimo_v2_flash.py)."""
+    """Bytes of 8-bit floats under `<name>.weight` [O, I] and a scale per block, or one for all, under
+    `<name>.weight_scale_inv` become one bfloat16 array (op order of mlx-lm 0.32.2, models/mimo_v2_flash.py)."""
 
     block: int = 128
 
@@ -111,6 +111,8 @@ class Float8Blocks:
 
     def _dense(self, codes: mx.array, scales: mx.array) -> mx.array:
         weight = mx.from_fp8(codes, dtype=mx.bfloat16)
+        if scales.size == 1:
+            return (weight * scales).astype(mx.bfloat16)
         rows, columns = (n * self.block for n in scales.shape)
         weight = mx.pad(weight, [(0, rows - weight.shape[0]), (0, columns - weight.shape[1])])
         blocks = weight.reshape(scales.shape[0], self.block, scales.shape[1], self.block)

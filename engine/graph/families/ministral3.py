@@ -2,6 +2,7 @@
 
 from engine.graph.families.common import Config, arch
 from engine.graph.families.llama import layers
+from engine.graph.renames import ROTARY, UNTIE, Drop, Float8Blocks
 from engine.graph.spec import ArchSpec, QueryScale, RopeSpec
 
 
@@ -21,4 +22,6 @@ def spec(config: Config) -> ArchSpec:
             beta=turning.number("llama_4_scaling_beta"), length=turning.number("original_max_position_embeddings")
         ),
     )
-    return arch(config, grown)
+    tied = config.flag("tie_word_embeddings", True)
+    rules = (Float8Blocks(), Drop((r"activation_scale",)), ROTARY, *((UNTIE,) if tied else ()))
+    return arch(config, grown, tied=tied, rules=rules)
