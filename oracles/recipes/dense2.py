@@ -53,6 +53,10 @@ NEMOTRON: dict[str, Any] = {
     "norm_eps": 1e-5,
     "max_position_embeddings": 128,
 }
+# Spreads with which greedy output follows its input.
+WIDE = {r"embed_tokens\.weight": (0.0, 0.8)}
+SMALL_SPREAD = {r"(final_layernorm|down_proj|dense)\.bias": (0.0, 0.02)}
+NEOX_SPREAD = {r"embed_in\.weight": (0.0, 0.3), r"dense_4h_to_h\.weight": (0.0, 0.05)}
 SQUARED = {r"mlp\.up_proj\.weight": (0.0, 0.08)}  # squared activations would drown the residual stream
 ATTENDS: dict[str, Any] = {"n_heads_in_group": 2}
 LINEAR: dict[str, Any] = {"replace_with_linear": True}
@@ -115,7 +119,7 @@ PHI3SMALL: dict[str, Any] = {
     "layer_norm_epsilon": 1e-5,
     "vocab_size": 100352,  # the module bans ids up to 100351, whatever the vocabulary is
     "num_key_value_heads": 2,
-    "mup_embedding_multiplier": 2.0,
+    "mup_embedding_multiplier": 0.5,
     "blocksparse_block_size": 32,
     "blocksparse_num_local_blocks": 1,
     "blocksparse_vert_stride": 2,
@@ -166,10 +170,11 @@ RECIPES: dict[str, Recipe] = {
             "tie_word_embeddings": False,
         }
     ),
-    "gpt_neox": Recipe(config=NEOX, hub=HUB + "gpt_neox"),
+    "gpt_neox": Recipe(config=NEOX, hub=HUB + "gpt_neox", spread=NEOX_SPREAD),
     "gpt_neox-sequential": Recipe(
         config={**NEOX, "use_parallel_residual": False, "rotary_pct": 1.0, "rotary_emb_base": 25000},
         hub=HUB + "gpt_neox",
+        spread=NEOX_SPREAD,
     ),
     "gptj": Recipe(config={"model_type": "gptj", **GPT, "rotary_dim": 8}, hub=HUB + "gptj"),
     "gptj-full-rope": Recipe(config={"model_type": "gptj", **GPT, "rotary_dim": None}, hub=HUB + "gptj"),
@@ -187,7 +192,7 @@ RECIPES: dict[str, Recipe] = {
             "rope_scaling": {"type": "linear", "factor": 2.0},
         },
         norm_mean=0.0,
-        spread=SQUARED,
+        spread={r"mlp\.up_proj\.weight": (0.0, 0.05)},
     ),
     "nemotron-nas": Recipe(config=NAS, hub=HUB + "tied_head"),
     "nemotron-nas-biased": Recipe(
@@ -217,6 +222,7 @@ RECIPES: dict[str, Recipe] = {
             "rope_traditional": True,
         },
         hub=HUB + "rotary",
+        spread=WIDE,
     ),
     "olmo2-longrope": Recipe(
         config={
@@ -269,7 +275,7 @@ RECIPES: dict[str, Recipe] = {
         config={**PHI3, "rope_scaling": {"type": "linear", "factor": 2.0, "long_factor": 1.0}, "rope_traditional": True}
     ),
     # window: prompts of one block and of three; longer ones would cost too much at this vocabulary
-    "phi3small": Recipe(config=PHI3SMALL, window=16, hub=HUB + "rotary"),
+    "phi3small": Recipe(config=PHI3SMALL, window=16, hub=HUB + "rotary", spread=SMALL_SPREAD),
     "phi3small-unscaled": Recipe(
         config={
             **PHI3SMALL,
