@@ -32,14 +32,15 @@ VOCABULARY_KEYS = ("vocab_size", "num_vocab")
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
-    """One cell to come. reference_form: what the oracle loads, where it is another form; mutate: the kind of parameter
-    that is drawn anew on both sides."""
+    """One cell to come. reference_form: what the oracle loads, where it is another form. same_as: a form from which
+    the oracle must read the very same parameters."""
 
     form: Form
     label: str
     probe: Probe | GenerateProbe
     compile: bool = False
     reference_form: Form | None = None
+    same_as: Form | None = None
 
     def __str__(self) -> str:
         fused = " compiled" if self.compile else ""
@@ -123,7 +124,7 @@ def plan(recipe: Recipe, *, full: bool, compiled: bool = False) -> list[Planned]
     cells = [cell(plain, prompt, chunk) for chunk in CHUNKS for prompt in lengths]
     cells.append(Planned(form=plain, label="greedy", probe=greedy))
     if recipe.hub is not None:
-        cells.append(cell(Form(layout="hub"), longest, 7, reference_form=plain))
+        cells.append(cell(Form(layout="hub"), longest, 7, same_as=plain))
     packed = recipe.quants if full else recipe.quants[:1]
     halves = ("bfloat16", "float16") if full else ("bfloat16",)
     for dtype in halves:
@@ -167,13 +168,13 @@ class ArchRun:
         module = ""
         folders: dict[Form, Path | OracleRefused] = {}
         for planned in plan(recipe, full=full, compiled=compiled):
-            for form in filter(None, (planned.reference_form, planned.form)):
+            for form in filter(None, (planned.same_as, planned.form)):
                 if form not in folders:
                     folders[form], built = self.build(recipe, form)
                     module = module or built
             verdict = self.judge(name, module, planned, folders, bisect)
-            if verdict.status == EQUAL and planned.reference_form is not None:
-                verdict = self._same_parameters(verdict, folders[planned.form], folders[planned.reference_form])
+            if verdict.status == EQUAL and planned.same_as is not None:
+                verdict = self._same_parameters(verdict, folders[planned.form], folders[planned.same_as])
             yield verdict
 
     def mutations(self, name: str, recipe: Recipe) -> Iterator[ArchResult]:
