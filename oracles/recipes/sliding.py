@@ -187,6 +187,8 @@ RECIPES: dict[str, Recipe] = {
             "llama4",
             _LLAMA4
             | {
+                "no_rope_layers": [1, 1, 1, 0],
+                "no_rope_layer_interval": 4,
                 "interleave_moe_layer_step": 1,
                 "num_hidden_layers": 4,
                 "attention_bias": True,

@@ -98,6 +98,8 @@ def test_towers_name_the_field_that_they_refuse() -> None:
     llama4 = find_recipe("llama4").config
     with pytest.raises(errors.InvalidValue, match=r"text_config\.num_experts_per_tok=2"):
         build_spec({**llama4, "text_config": {**llama4["text_config"], "num_experts_per_tok": 2}})
+    with pytest.raises(errors.InvalidValue, match=r"text_config\.no_rope_layers=\[1, 1, 0, 1, 1\]"):
+        build_spec({**llama4, "text_config": {**llama4["text_config"], "no_rope_layers": [1, 1, 0, 1, 1]}})
     with pytest.raises(errors.InvalidValue, match="text_config=None"):
         build_spec({"model_type": "pixtral"})
     with pytest.raises(errors.NotBuilt, match="mistral4"):

@@ -35,12 +35,16 @@ def spec(config: Config) -> ArchSpec:
     )
     dense = mlp(text, hidden=text.positive("intermediate_size_mlp"))
 
+    count = text.positive("num_hidden_layers")
+    local = [(i + 1) % 4 != 0 for i in range(count)]  # fixed in mlx-lm
+    if text.read("no_rope_layer_interval", 4) != 4 or [bool(v) for v in text.get("no_rope_layers") or local] != local:
+        raise InvalidValue("config.json text_config.no_rope_layers", text.get("no_rope_layers"), "every fourth layer")
+
     def layer(i: int) -> LayerSpec:
-        local = (i + 1) % 4 != 0
         changes: dict[str, Any] = (
-            {"rope": rope(text, head_dim, None, traditional=True), **chunk} if local else {"query_scale": grown}
+            {"rope": rope(text, head_dim, None, traditional=True), **chunk} if local[i] else {"query_scale": grown}
         )
-        if local and text.flag("use_qk_norm"):
+        if local[i] and text.flag("use_qk_norm"):
             changes["qk_norm"] = QkNorm(q=_UNIT, k=_UNIT, where="rotated")
         attn = attention(text, head_dim=head_dim, qkv_bias=bias, out_bias=bias, **{"rope": None, **changes})
         feed = moe if i % step == step - 1 else dense
@@ -48,7 +52,7 @@ def spec(config: Config) -> ArchSpec:
 
     inner = arch(
         text,
-        [layer(i) for i in range(text.positive("num_hidden_layers"))],
+        [layer(i) for i in range(count)],
         head=HeadSpec(tied=False),
         rules=transposed_experts("feed_forward", "experts"),
     )

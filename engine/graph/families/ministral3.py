@@ -15,7 +15,7 @@ def spec(config: Config) -> ArchSpec:
         rope=RopeSpec(
             dims=head_dim,
             base=turning.number("rope_theta"),
-            scaling=dict(config["rope_parameters"]),
+            scaling=dict(turning),
             max_positions=config.read("max_position_embeddings", None),
         ),
         query_scale=QueryScale(
