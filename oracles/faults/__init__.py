@@ -41,6 +41,9 @@ FAULTS = {
     "plamo3-window-depends-on-chunk": "oracles.faults.window_by_chunk:FAULT",
     "tied-qwen3-vl-moe-does-not-load": "oracles.faults.vision_moe_tied:FAULT",
     "tower-vocabulary-overwritten": "oracles.faults.tower_vocabulary:FAULT",
+    "block-sparse-prefill": "oracles.faults.block_sparse:FAULT",
+    "linear-rope-refused": "oracles.faults.linear_rope:FAULT",
+    "gpt2-prefix-does-not-load": "oracles.faults.gpt2_prefix:FAULT",
 }
 PROBE_TIMEOUT_S = 120.0
 
