@@ -87,7 +87,7 @@ class Attention:
         if self.q_gain is not None:
             queries = queries * self.q_gain.astype(queries.dtype).reshape(1, -1, 1, 1)
         if spec.query_scale is not None:
-            queries = _scaled(queries, spec.query_scale, offset)
+            queries = _scaled(queries, spec.query_scale, offset, ctx.embedded.dtype)
         if source is None:
             assert keys is not None
             assert values is not None
@@ -152,12 +152,12 @@ class Attention:
         return x
 
 
-def _scaled(queries: mx.array, scale: QueryScale, offset: int) -> mx.array:
+def _scaled(queries: mx.array, scale: QueryScale, offset: int, dtype: mx.Dtype) -> mx.array:
     """Queries [B, H, L, E] times a factor that grows with position (op order of ministral3 and of llama4)."""
     length = queries.shape[2]
     if scale.cast == "scale":
         steps = mx.floor((mx.arange(length) + offset) / scale.length)
-        return queries * (1 + scale.beta * mx.log(1 + steps))[:, None].astype(queries.dtype)
+        return queries * (1 + scale.beta * mx.log(1 + steps))[:, None].astype(dtype)
     steps = mx.floor(mx.arange(offset + scale.shift, offset + length + scale.shift) / scale.length)
     return (queries * (mx.log(steps + 1.0) * scale.beta + 1.0)[:, None]).astype(queries.dtype)
 

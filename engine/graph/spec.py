@@ -77,7 +77,8 @@ class GateSpec:
 class QueryScale:
     """Queries grow with position: 1 + beta * log(1 + floor((position + shift) / length)).
 
-    cast "scale": the factor is cast to the queries' dtype first (ministral3); "product": the product is (llama4).
+    cast "scale": the factor is cast to the embedding's dtype first, which in mxfp4 is not the queries' (ministral3);
+    "product": the product is cast to the queries' dtype (llama4).
     """
 
     beta: float
