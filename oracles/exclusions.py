@@ -93,7 +93,7 @@ EXCLUSIONS: tuple[Exclusion, ...] = (
         reason="mlx-lm 0.32.2 cannot quantise its fused layers",
     ),
     Exclusion(
-        recipes=("llama4_text-tied",),
+        recipes=("llama4_text-tied", "seed_oss-tied"),
         quants=QUANTS,
         text="ValueError: [matmul] Last dimension of first input",
         reason="the tied head multiplies by the packed embedding as if it were dense",

@@ -1,4 +1,4 @@
-"""mlx-lm: a tied head of llama4_text or minicpm multiplies by the packed words of a quantised embedding."""
+"""mlx-lm: a tied head of llama4_text, minicpm or seed_oss multiplies by the packed words of a quantised embedding."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def probe(model: str) -> Shown:
 
 FAULT = Fault(
     oracle="mlx-lm",
-    where="models/llama4_text.py and minicpm.py Model.__call__: h @ embed_tokens.weight.T",
+    where="models/llama4_text.py, minicpm.py and seed_oss.py Model.__call__: h @ embed_tokens.weight.T",
     what="converting a tied model to any quantisation succeeds, and the result dies at its first forward",
     ours="the packed embedding is multiplied as a packed head",
     probe=probe,

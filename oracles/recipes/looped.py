@@ -278,7 +278,6 @@ RECIPES: dict[str, Recipe] = {
             rope_scaling=_NTK,
         ),
         hub="oracles.layouts.looped:with_tied_head",
-        quants=(),
     ),
     "smollm3": Recipe(
         config=_llama_like("smollm3", num_hidden_layers=4, rope_theta=9000.0),
