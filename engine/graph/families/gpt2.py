@@ -3,53 +3,44 @@
 from typing import Any
 
 from engine.graph.families.common import Config, arch, attention, layer_norm
-from engine.graph.renames import Change, Drop, Rename
+from engine.graph.renames import UNTIE, Change, Drop, Rename
 from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, MlpSpec, Norms, StemSpec
 
-# Conv1D stores [in, out]; it does so only in the hub's layout, whose names have no "model.".
+# Conv1D stores [in, out], in the hub's layout alone: its names have no "model.".
 RULES = (
     Change(r"^(transformer\.)?h\.\d+\.(attn\.c_attn|attn\.c_proj|mlp\.c_fc|mlp\.c_proj)\.weight$", lambda w: w.T),
-    Drop((r"^(transformer\.)?h\.\d+\.attn\.(masked_)?bias$", r"^lm_head\.weight$")),
+    Drop((r"^(transformer\.)?h\.\d+\.attn\.(masked_)?bias$",)),
+    UNTIE,
     Rename(r"^(transformer\.|(?!model\.))", "model."),
 )
 
 
 def llama_names(config: Config) -> Config:
-    """The same config with GPT's field names read into llama's."""
-    return config.replaced(
-        hidden_size=config.positive("n_embd"),
-        num_hidden_layers=config.positive("n_layer"),
-        num_attention_heads=config.positive("n_head"),
-    )
+    """GPT's field names read into llama's."""
+    dim, layers, heads = config.positive("n_embd"), config.positive("n_layer"), config.positive("n_head")
+    return config.replaced(hidden_size=dim, num_hidden_layers=layers, num_attention_heads=heads, head_dim=dim // heads)
 
 
-def layer(config: Config, mlp: MlpSpec, **changes: Any) -> LayerSpec:
-    """GPT's layer, with `changes` to its attention."""
-    fields = {"rope": None, "qkv": "c_attn", "o": "c_proj", "qkv_bias": True, "out_bias": True, **changes}
+def gpt(config: Config, root: str, mlp: MlpSpec, head: HeadSpec, kv_heads: int, bias: bool, rules: Any) -> ArchSpec:
+    """A decoder of gpt2's kind with its names below `root`. bias: on attention's projections."""
     eps = config.number("layer_norm_epsilon")
-    return LayerSpec(
-        attention=attention(config, **fields),
+    layer = LayerSpec(
+        attention=attention(config, kv_heads=kv_heads, rope=None, qkv="c_attn", o="c_proj", bias=bias),
         mlp=mlp,
         norms=Norms(pre_attn=layer_norm("ln_1", eps), pre_mlp=layer_norm("ln_2", eps)),
         attn_key="attn",
     )
+    stem = StemSpec(key=f"{root}.wte", positions=(f"{root}.wpe", config.positive("n_positions")))
+    norm = layer_norm(f"{root}.ln_f", eps)
+    return arch(config, layer, stem=stem, norm=norm, head=head, layers_key=f"{root}.h", tied=False, rules=rules)
 
 
-def gpt(config: Config, layer_spec: LayerSpec, root: str, head: HeadSpec, **changes: Any) -> ArchSpec:
-    """A decoder with GPT's names below `root`."""
-    fields: dict[str, Any] = {
-        "stem": StemSpec(key=f"{root}.wte", positions=(f"{root}.wpe", config.positive("n_positions"))),
-        "norm": layer_norm(f"{root}.ln_f", config.number("layer_norm_epsilon")),
-        "layers_key": f"{root}.h",
-        "rules": (),
-    }
-    return arch(config, layer_spec, tied=head.tied is True, head=head, **{**fields, **changes})
+def plain_mlp(hidden: int, act: str, bias: bool) -> MlpSpec:
+    """Without a gate, under gpt2's names."""
+    return MlpSpec(hidden=hidden, act=act, gate=None, up="c_fc", down="c_proj", bias=bias)
 
 
 def spec(config: Config) -> ArchSpec:
     config = llama_names(config)
-    width = 4 * config.positive("hidden_size")
-    mlp = MlpSpec(hidden=width, act="gelu_approx", gate=None, up="c_fc", down="c_proj", bias=True)
-    head_dim, heads = config.positive("hidden_size") // config.positive("n_head"), config.positive("n_head")
-    made = layer(config, mlp, head_dim=head_dim, kv_heads=heads)
-    return gpt(config, made, "model", HeadSpec(tied=True), rules=RULES)
+    feed = plain_mlp(4 * config.positive("hidden_size"), "gelu_approx", True)
+    return gpt(config, "model", feed, HeadSpec(tied=True), config.positive("n_head"), True, RULES)

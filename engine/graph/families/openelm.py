@@ -1,7 +1,6 @@
 """openelm: llama whose layers differ in heads and width, with q, k and v, and gate and up, in one matrix each."""
 
-from engine.errors import InvalidValue
-from engine.graph.families.common import Config, arch, attention, plain_rope, pre_norms, qk_heads, rms
+from engine.graph.families.common import DEFAULTS, Config, arch, attention, plain_rope, pre_norms, qk_heads, rms
 from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, MlpSpec, StemSpec
 
 
@@ -12,47 +11,25 @@ def _width(wanted: float, divisor: int) -> int:
 
 
 def spec(config: Config) -> ArchSpec:
-    dim, head_dim = config.positive("model_dim"), config.positive("head_dim")
-    config = config.replaced(
-        hidden_size=dim,
-        num_hidden_layers=config.positive("num_transformer_layers"),
-        rms_norm_eps=config.number("rms_norm_eps", 1e-6),
-    )
-    if not config.flag("ffn_with_glu", True):
-        raise InvalidValue("config.json ffn_with_glu", False, ("true",))
-    norms = qk_heads(config) if config.flag("normalize_qk_projections", True) else None
-    rope = plain_rope(head_dim, config.number("rope_freq_constant", 10000.0))
-    shapes = zip(
-        config.each("num_query_heads"), config.each("num_kv_heads"), config.each("ffn_multipliers"), strict=True
-    )
+    config = config.defaulted(DEFAULTS["openelm"])
+    dim, count, divisor = (config.positive(key) for key in ("model_dim", "num_transformer_layers", "ffn_dim_divisor"))
+    config = config.replaced(hidden_size=dim, num_hidden_layers=count)
+    rope = plain_rope(config.positive("head_dim"), config.number("rope_freq_constant"))
+    names = {"qkv": "qkv_proj", "o": "out_proj"}
+    qk_norm = qk_heads(config) if config.flag("normalize_qk_projections", True) else None
+    columns = (config.each(key) for key in ("num_query_heads", "num_kv_heads", "ffn_multipliers"))
     layers = [
         LayerSpec(
             attention=attention(
-                config,
-                heads=heads,
-                kv_heads=kv_heads,
-                head_dim=head_dim,
-                rope=rope,
-                qk_norm=norms,
-                qkv="qkv_proj",
-                o="out_proj",
+                config, heads=heads, kv_heads=kv_heads, rope=rope, qk_norm=qk_norm, bias=False, **names
             ),
-            mlp=MlpSpec(
-                hidden=_width(factor * dim, config.positive("ffn_dim_divisor")), up="proj_1", down="proj_2", fused=True
-            ),
+            mlp=MlpSpec(hidden=_width(factor * dim, divisor), up="proj_1", down="proj_2", fused=True),
             norms=pre_norms(config, "attn_norm", "ffn_norm"),
             attn_key="attn",
             mlp_key="ffn",
         )
-        for heads, kv_heads, factor in shapes
+        for heads, kv_heads, factor in zip(*columns, strict=True)
     ]
-    return arch(
-        config,
-        layers,
-        tied=False,
-        stem=StemSpec(key="transformer.token_embeddings"),
-        norm=rms(config, "transformer.norm"),
-        head=HeadSpec(tied=config.flag("share_input_output_layers", True)),
-        layers_key="transformer.layers",
-        rules=(),
-    )
+    stem, norm = StemSpec(key="transformer.token_embeddings"), rms(config, "transformer.norm")
+    head = HeadSpec(tied=config.flag("share_input_output_layers", True))
+    return arch(config, layers, stem=stem, norm=norm, head=head, layers_key="transformer.layers", tied=False, rules=())

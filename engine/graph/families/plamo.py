@@ -2,15 +2,18 @@
 
 from engine.errors import InvalidValue
 from engine.graph.cyclic import CyclicSpec
-from engine.graph.families.common import Config, arch, attention, mlp, plain_rope, rms
+from engine.graph.families.common import Config, arch, attention, even_head_dim, mlp, plain_rope, rms
 from engine.graph.spec import ArchSpec, LayerSpec, Norms
 
 
 def spec(config: Config) -> ArchSpec:
-    heads, shared = config.positive("num_attention_heads"), config.positive("n_shared_head", 8)
+    heads, shared, head_dim = (
+        config.positive("num_attention_heads"),
+        config.positive("n_shared_head", 8),
+        even_head_dim(config),
+    )
     if heads % shared:
         raise InvalidValue("config.json n_shared_head", shared, f"a divisor of num_attention_heads={heads}")
-    head_dim = config.positive("hidden_size") // heads
     rope = plain_rope(head_dim, config.number("rope_theta", 10000), config.flag("rope_traditional", False))
     layer = LayerSpec(
         attention=CyclicSpec(attention=attention(config, head_dim=head_dim, kv_heads=heads // shared, rope=rope)),
