@@ -104,6 +104,28 @@ def _totals(entries: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+class Repeats:
+    """Prints a line a cell; cells of a recipe that fail for one and the same reason are counted instead."""
+
+    def __init__(self) -> None:
+        self._last: ArchResult | None = None
+        self._more = 0
+
+    def print(self, result: ArchResult) -> None:
+        last = self._last
+        if last is not None and result.bad and (result.recipe, result.why) == (last.recipe, last.why):
+            self._more += 1
+            return
+        self.end()
+        self._last = result
+        print(result.line(), flush=True)
+
+    def end(self) -> None:
+        if self._last is not None and self._more:
+            print(f"         {self._last.recipe}: and {self._more} more cells in the same words", flush=True)
+        self._last, self._more = None, 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """0 when every cell is equal or excused, 1 when one is not, 2 for a wrong argument."""
     parser = argparse.ArgumentParser(prog="python -m oracles.arch", description=__doc__)
@@ -131,10 +153,12 @@ def _report(asked: argparse.Namespace) -> int:
     selected = chosen(asked.recipes, asked.all)
     results = []
     ours = run(selected, full=asked.full, mutate=asked.full or asked.mutate, bisect=asked.bisect, keep=not asked.all)
+    repeats = Repeats()
     for result in ours:
         results.append(result)
         if not asked.json and (result.bad or not asked.bad):
-            print(result.line(), flush=True)
+            repeats.print(result)
+    repeats.end()
     counts = Counter(result.status for result in results)
     if asked.json:
         print(json.dumps([result.as_dict() for result in results], indent=1))
