@@ -1,13 +1,29 @@
 """gemma3_text: gemma's norms, per head too; sliding layers have a rope of their own, every n-th layer is global; sums
 are clipped in float16; tied where the checkpoint has no head."""
 
+from collections.abc import Mapping
+
 from engine.graph.families.common import DEFAULTS, Config, arch, attention, mlp, plain_rope, rms, rope, sliding
 from engine.graph.families.gemma2 import around
 from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, QkNorm, StemSpec
 
 
+def flat_ropes(config: Config) -> Config:
+    """The two ropes that transformers 5 nests by layer type, under their older names where those are absent."""
+    nested = config.get("rope_parameters")
+    if not isinstance(nested, Mapping) or "full_attention" not in nested:
+        return config
+    full, local = nested["full_attention"], nested.get("sliding_attention", {})
+    older = {
+        "rope_theta": full.get("rope_theta"),
+        "rope_local_base_freq": local.get("rope_theta"),
+        "rope_scaling": full,
+    }
+    return config.defaulted({k: v for k, v in older.items() if v is not None}).replaced(rope_parameters=None)
+
+
 def spec(config: Config) -> ArchSpec:
-    config = config.defaulted(DEFAULTS["gemma3_text"]).replaced(rope_traditional=False)
+    config = flat_ropes(config).defaulted(DEFAULTS["gemma3_text"]).replaced(rope_traditional=False)
     head_dim, pattern = config.positive("head_dim"), config.positive("sliding_window_pattern")
 
     def layer(local: bool) -> LayerSpec:

@@ -28,6 +28,7 @@ def spec(config: Config) -> ArchSpec:
         pre_attn=layer_norm("input_layernorm", eps),
         pre_mlp=None if parallel else layer_norm("post_attention_layernorm", eps),
     )
-    flow = "parallel_residual" if parallel else "sequential"
-    layer = LayerSpec(attention=attn, mlp=mlp(config), norms=norms, flow=flow)
+    layer = LayerSpec(
+        attention=attn, mlp=mlp(config), norms=norms, flow="parallel_residual" if parallel else "sequential"
+    )
     return arch(config, layer, tied=False, norm=layer_norm("model.norm", eps), rules=())
