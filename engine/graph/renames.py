@@ -150,10 +150,10 @@ def stacked(at: str, to: str, names: dict[str, str] | None = None, experts: str 
 
 def transposed_experts(at: str, to: str) -> tuple[Split, Split]:
     """`<at>.experts.gate_up_proj` [experts, in, 2 out] and `<at>.experts.down_proj` [experts, in, out] become
-    `<at>.<to>.{gate,up,down}_proj.weight` [experts, out, in]."""
+    `<at>.<to>.{gate,up,down}_proj.weight` [experts, out, in]: views, as in mlx-lm, whose products have other bits."""
 
     def cut(parts: int) -> Callable[[mx.array], list[mx.array]]:
-        return lambda array: [mx.contiguous(part.swapaxes(1, 2)) for part in mx.split(array, parts, axis=2)]
+        return lambda array: [part.swapaxes(1, 2) for part in mx.split(array, parts, axis=2)]
 
     return (
         Split(
