@@ -6,6 +6,7 @@ Letters: B rows, L length, D model dimension, k experts per token.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import mlx.core as mx
 
@@ -40,8 +41,9 @@ class ExpertList:
     def __call__(self, x: mx.array, ctx: Forward | None = None, cache: int = 0) -> mx.array:
         tokens = x.reshape(-1, x.shape[-1])  # [B*L, D]
         ids, scores = self.router(tokens)  # [B*L, k] twice
+        chosen: Any = ids.tolist()
         rows = []
-        for token, weight, picked in zip(tokens, scores, ids.tolist(), strict=True):
+        for token, weight, picked in zip(tokens, scores, chosen, strict=True):
             outputs = mx.stack([self.experts[e](token) for e in picked], axis=-1)  # [D, k]
             rows.append((outputs * weight).sum(axis=-1))
         return mx.stack(rows, axis=0).reshape(x.shape)

@@ -27,15 +27,15 @@ CONFIG = {
 
 def probe(model: str) -> Shown:
     """Quantise a model in memory, and read its packed head through `sanitize`, as a load does."""
-    import mlx.core as mx
     import mlx.nn as nn
+    import numpy as np
     from mlx_lm.models.bailing_moe import Model, ModelArgs
 
     built = Model(ModelArgs.from_dict(CONFIG))
     nn.quantize(built, group_size=64, bits=4)
     packed = built.lm_head.weight
     loaded = built.sanitize({"lm_head.weight": packed})["lm_head.weight"]
-    kept = int(mx.sum(loaded == packed).item())
+    kept = int((np.array(loaded) == np.array(packed)).sum())
     return Shown(kept < packed.size, f"{kept} of {packed.size} packed words of lm_head are the same after sanitize")
 
 

@@ -3,9 +3,9 @@
 import mlx.core as mx
 
 from engine.errors import InvalidValue
-from engine.graph.families.common import Config, arch, attention, even_head_dim, mlp, pre_norms, qk_heads, rope
-from engine.graph.renames import ROTARY, UNTIE, Change, Rename, stacked
-from engine.graph.spec import ArchSpec, LayerSpec, MoeSpec, RouterSpec, StemSpec
+from engine.graph.families.common import Config, arch, attention, even_head_dim, layers, mlp, moe, qk_heads, rope
+from engine.graph.renames import Change, Rename, stacked
+from engine.graph.spec import ArchSpec, MoeSpec, RouterSpec, StemSpec
 
 
 def unit_columns(head: mx.array) -> mx.array:
@@ -16,13 +16,10 @@ def unit_columns(head: mx.array) -> mx.array:
 
 
 def mixture(config: Config, bias: bool) -> MoeSpec:
-    kinds = {"sigmoid": "sigmoid_float32", "softmax": "softmax_float32"}
-    score = config.read("score_function", "softmax")
-    if score not in kinds:
-        raise InvalidValue("config.json score_function", score, kinds)
+    softmax = config.choice("score_function", ("softmax", "sigmoid"), "softmax") == "softmax"
     router = RouterSpec(
         key="gate.gate_proj",
-        score=kinds[score],  # type: ignore[arg-type]
+        score="softmax_float32" if softmax else "sigmoid_float32",
         correction="gate.expert_bias" if config.flag("moe_router_enable_expert_bias", False) else None,
         groups=config.positive("n_group", 1),
         kept_groups=config.positive("topk_group", 4),
@@ -34,23 +31,16 @@ def mixture(config: Config, bias: bool) -> MoeSpec:
         cast="logits",
         compiled=True,
     )
-    hidden, count = config.positive("moe_intermediate_size"), config.count("num_shared_experts")
-    if not config.flag("moe_router_enable_shared_expert", True):
-        count = 0
-    wide = (config.count("moe_shared_expert_intermediate_size", 0) or hidden) * count
-    return MoeSpec(
-        experts=config.positive("num_experts"),
-        top_k=config.positive("num_experts_per_tok"),
-        router=router,
-        expert=mlp(config, hidden=hidden, bias=bias),
-        compiled=True,
-        shared=mlp(config, hidden=wide, bias=bias) if wide else None,
-    )
+    wide = config.count("moe_shared_expert_intermediate_size", 0) or config.positive("moe_intermediate_size")
+    wide *= config.count("num_shared_experts") if config.flag("moe_router_enable_shared_expert", True) else 0
+    shared = mlp(config, hidden=wide, bias=bias) if wide else None
+    return moe(config, router, shared=shared, bias=bias, compiled=True)
 
 
 def spec(config: Config) -> ArchSpec:
     bias, head_dim = config.flag("use_bias", False), even_head_dim(config)
-    rotated = config.read("rotary_dim", None) or int(head_dim * config.number("partial_rotary_factor", 1.0))
+    rotated = config.count("rotary_dim", 0) or int(head_dim * config.number("partial_rotary_factor", 1.0))
+    normed = config.flag("use_qk_norm", False)
     attn = attention(
         config,
         head_dim=head_dim,
@@ -59,21 +49,14 @@ def spec(config: Config) -> ArchSpec:
         o="dense",
         qkv_bias=config.flag("use_qkv_bias", False),
         out_bias=bias,
-        qk_norm=qk_heads(config, q="query_layernorm", k="key_layernorm") if config.flag("use_qk_norm", False) else None,
+        qk_norm=qk_heads(config, q="query_layernorm", k="key_layernorm") if normed else None,
     )
-    dense, sparse, first = mlp(config, bias=bias), mixture(config, bias), config.count("first_k_dense_replace")
-    layers = [
-        LayerSpec(attention=attn, attn_key="attention", mlp=sparse if i >= first else dense, norms=pre_norms(config))
-        for i in range(config.positive("num_hidden_layers"))
-    ]
+    sparse, first = mixture(config, bias), config.count("first_k_dense_replace")
+    made = layers(config, attn, lambda i: sparse if i >= first else mlp(config, bias=bias), attn_key="attention")
     tied, unit = config.flag("tie_word_embeddings", False), config.flag("norm_head", False)
     if tied and unit:
         raise InvalidValue("config.json norm_head", unit, "false with tie_word_embeddings, as there is no head")
-    rules = (
-        ROTARY,
-        *stacked("mlp", "switch_mlp"),
-        Rename(r"\.mlp\.gate\.(weight|bias)$", r".mlp.gate.gate_proj.\1"),
-        *((UNTIE,) if tied else ()),
-        *((Change(r"^lm_head\.weight$", unit_columns),) if unit else ()),
-    )
-    return arch(config, layers, tied=tied, stem=StemSpec(key="model.word_embeddings"), rules=rules)
+    renamed = Rename(r"\.mlp\.gate\.(weight|bias)$", r".mlp.gate.gate_proj.\1")
+    changed = (Change(r"^lm_head\.weight$", unit_columns),) if unit else ()
+    rules = (*stacked("mlp", "switch_mlp"), renamed, *changed)
+    return arch(config, made, tied=tied, stem=StemSpec(key="model.word_embeddings"), more_rules=rules)

@@ -21,6 +21,7 @@ from engine.graph.spec import (
     NormSpec,
     QkNorm,
     RopeSpec,
+    RouterSpec,
 )
 
 _MISSING = object()
@@ -185,22 +186,23 @@ def attention(config: Config, *, bias: bool = False, **changes: Any) -> Attentio
 
 def moe(
     config: Config,
+    router: RouterSpec,
     *,
-    experts: str = "num_experts",
-    top_k: str = "num_experts_per_tok",
-    hidden: str = "moe_intermediate_size",
-    shared: str | None = None,
+    experts: str | int = "num_experts",
+    top_k: str | int = "num_experts_per_tok",
+    hidden: str | int = "moe_intermediate_size",
+    shared: str | MlpSpec | None = None,
     bias: bool = False,
     **changes: Any,
 ) -> MoeSpec:
-    """A mixture of llama's MLPs: `experts`, `top_k` and `hidden` are the config's keys for their number, how many a
-    token passes, and their width; shared: key of how many experts' widths the shared one has, absent for none."""
-    width = config.positive(hidden)
-    wide = width * (config.count(shared, 0) if shared else 0)
-    fields: dict[str, Any] = {"experts": config.positive(experts), "top_k": config.positive(top_k)}
-    fields |= {"expert": mlp(config, hidden=width, bias=bias)}
-    fields |= {"shared": mlp(config, hidden=wide, bias=bias)} if wide else {}
-    return MoeSpec(**{**fields, **changes})
+    """A mixture of llama's MLPs. experts, top_k, hidden: their number, how many a token passes, their width, or the
+    config's keys for it; shared: the shared MLP, or the key of how many experts' widths it has (0 or null for none)."""
+    sizes = [config.positive(n) if isinstance(n, str) else n for n in (experts, top_k, hidden)]
+    if isinstance(shared, str):
+        count = config.count(shared, 0)
+        shared = mlp(config, hidden=sizes[2] * count, bias=bias) if count else None
+    expert = changes.pop("expert", None) or mlp(config, hidden=sizes[2], bias=bias)
+    return MoeSpec(experts=sizes[0], top_k=sizes[1], router=router, expert=expert, shared=shared, **changes)
 
 
 def layers(config: Config, attn: Any, feed: Any, **fields: Any) -> list[LayerSpec]:

@@ -1,49 +1,46 @@
 """ernie4_5_moe: a traditional rope, routed layers between two indices at an interval, scores in float32 to the sum."""
 
-from typing import Any
+from collections.abc import Callable
 
 from engine.errors import InvalidValue
-from engine.graph.families.common import Config, arch, attention, mlp, plain_rope, pre_norms
-from engine.graph.renames import ROTARY, Drop, stacked
-from engine.graph.spec import ArchSpec, LayerSpec, MoeSpec, RouterSpec
+from engine.graph.families.common import Config, arch, attention, even_head_dim, layers, mlp, moe, plain_rope
+from engine.graph.renames import Drop, stacked
+from engine.graph.spec import ArchSpec, RouterSpec
 
 UNREAD = Drop((r"mtp_(block|linear_proj|hidden_norm|emb_norm)\.", "e_score_correction_bias"))
 
 
-def _edge(value: Any, pick: Any) -> int:
+def _edge(config: Config, key: str, default: int, pick: Callable[[list[int]], int]) -> int:
     """One index of a layer, of several (text and vision experts in the original)."""
-    return int(pick(value)) if isinstance(value, (list, tuple)) else int(value)
+    value = config.read(key, default)
+    several = value if isinstance(value, (list, tuple)) else [value]
+    if not several or not all(isinstance(v, int) for v in several):
+        raise InvalidValue(f"config.json {key}", value, "an integer or a list of integers")
+    return pick(list(several))
 
 
 def spec(config: Config) -> ArchSpec:
-    bias, layers = config.flag("use_bias"), config.positive("num_hidden_layers")
-    head_dim = config.count("head_dim", 0) or config.positive("hidden_size") // config.positive("num_attention_heads")
+    bias, head_dim = config.flag("use_bias"), config.count("head_dim", 0) or even_head_dim(config)
     traditional = plain_rope(head_dim, config.number("rope_theta"), traditional=True)
-    attn = attention(config, head_dim=head_dim, rope=traditional, qkv_bias=bias, out_bias=bias)
-    kinds = {"softmax": "softmax_float32", "sigmoid": "sigmoid_float32"}
-    score = config.read("moe_gate_act", "softmax")
-    if score not in kinds:
-        raise InvalidValue("config.json moe_gate_act", score, kinds)
-    hidden = config.count("moe_intermediate_size", 0) or config.positive("intermediate_size")
-    shared = hidden * config.count("moe_num_shared_experts", 0)
-    sparse = MoeSpec(
-        experts=config.positive("moe_num_experts"),
+    softmax = config.choice("moe_gate_act", ("softmax", "sigmoid"), "softmax") == "softmax"
+    router = RouterSpec(score="softmax_float32" if softmax else "sigmoid_float32", normalise="max", eps=1e-12)
+    sparse = moe(
+        config,
+        router,
+        experts="moe_num_experts",
         top_k=config.positive("moe_k", 1),
-        router=RouterSpec(score=kinds[score], normalise="max", eps=1e-12),  # type: ignore[arg-type]
-        expert=mlp(config, hidden=hidden, bias=bias),
+        hidden=config.count("moe_intermediate_size", 0) or config.positive("intermediate_size"),
+        shared="moe_num_shared_experts",
+        bias=bias,
         cast=True,
-        shared=mlp(config, hidden=shared, bias=bias) if shared else None,
     )
-    every = config.positive("moe_layer_interval", 1)
-    first = _edge(config.read("moe_layer_start_index", 0), min)
-    last = _edge(config.read("moe_layer_end_index", layers - 1), max)
-    made = [
-        LayerSpec(
-            attention=attn,
-            mlp=sparse if (i + 1) % every == 0 and first <= i <= last else mlp(config, bias=bias),
-            norms=pre_norms(config),
-        )
-        for i in range(layers)
-    ]
+    every, last = config.positive("moe_layer_interval", 1), config.positive("num_hidden_layers") - 1
+    first = _edge(config, "moe_layer_start_index", 0, min)
+    last = _edge(config, "moe_layer_end_index", last, max)
+    made = layers(
+        config,
+        attention(config, head_dim=head_dim, rope=traditional, bias=bias),
+        lambda i: sparse if (i + 1) % every == 0 and first <= i <= last else mlp(config, bias=bias),
+    )
     tied = config.flag("tie_word_embeddings")
-    return arch(config, made, tied=tied, rules=(ROTARY, UNREAD, *stacked("mlp", "switch_mlp")))
+    return arch(config, made, tied=tied, more_rules=(UNREAD, *stacked("mlp", "switch_mlp")))

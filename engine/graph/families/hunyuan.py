@@ -2,19 +2,13 @@
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import mlx.core as mx
 
 from engine.errors import InvalidValue
-from engine.graph.families.common import Config, arch, attention, even_head_dim, mlp, pre_norms, qk_heads
-from engine.graph.renames import ROTARY, Split, halves, stacked
-from engine.graph.spec import ArchSpec, LayerSpec, MlpSpec, MoeSpec, RopeSpec, RouterSpec
-
-
-def _of(value: Any, layer: int) -> int:
-    """A number for all layers, or one each."""
-    return int(value[layer] if isinstance(value, (list, tuple)) else value)
+from engine.graph.families.common import Config, arch, attention, even_head_dim, layers, mlp, moe, qk_heads
+from engine.graph.renames import Split, halves, stacked
+from engine.graph.spec import ArchSpec, MlpSpec, MoeSpec, RopeSpec, RouterSpec
 
 
 def by_head(kv_heads: int, head_dim: int, array: mx.array) -> list[mx.array]:
@@ -24,46 +18,40 @@ def by_head(kv_heads: int, head_dim: int, array: mx.array) -> list[mx.array]:
 
 
 def mixture(config: Config, layer: int) -> MoeSpec | MlpSpec:
-    experts, hidden = config.positive("num_experts"), config.positive("intermediate_size")
-    if experts == 1:
+    if config.positive("num_experts") == 1:
         return mlp(config)
-    shared = None
-    if config.flag("use_mixed_mlp_moe"):
-        shared = mlp(config, hidden=int(hidden * _of(config.read("num_shared_expert"), layer)))
-    return MoeSpec(
-        experts=experts,
-        top_k=_of(config.read("moe_topk"), layer),
-        router=RouterSpec(key="gate.wg", score="softmax"),
-        expert=mlp(config, hidden=_of(config.read("moe_intermediate_size", hidden), layer)),
+    at = config.of_layer(layer, "moe_topk", "num_shared_expert", "moe_intermediate_size")
+    width = config.positive("intermediate_size")
+    return moe(
+        at,
+        RouterSpec(key="gate.wg", score="softmax"),
+        top_k="moe_topk",
+        hidden=at.positive("moe_intermediate_size", width),
+        shared=mlp(config, hidden=width * at.positive("num_shared_expert")) if at.flag("use_mixed_mlp_moe") else None,
+        shared_at="shared_mlp",
         cast=True,
         scores_float32=True,
-        shared=shared,
-        shared_at="shared_mlp",
     )
 
 
 def spec(config: Config) -> ArchSpec:
-    bias, head_dim = config.flag("attention_bias"), even_head_dim(config)
-    scaling = config.inner("rope_scaling")
-    if scaling.read("type") not in ("dynamic", "default") or scaling.number("factor") != 1:
-        raise InvalidValue("config.json rope_scaling", config["rope_scaling"], "type dynamic with alpha and factor 1")
+    head_dim, scaling = even_head_dim(config), config.inner("rope_scaling")
+    if scaling.number("factor") != 1:
+        raise InvalidValue("config.json rope_scaling.factor", scaling["factor"], "1: only alpha enlarges the base")
+    scaling.choice("type", ("dynamic", "default"))
     turn = {"type": "ntk-alpha", "alpha": scaling.number("alpha")}
+    normed = qk_heads(config, "rotated", "query_layernorm", "key_layernorm") if config.flag("use_qk_norm") else None
     attn = attention(
         config,
         head_dim=head_dim,
         rope=RopeSpec(dims=head_dim, base=config.number("rope_theta"), scaling=turn),
-        qkv_bias=bias,
-        out_bias=bias,
-        qk_norm=qk_heads(config, "rotated", "query_layernorm", "key_layernorm") if config.flag("use_qk_norm") else None,
+        bias=config.flag("attention_bias"),
+        qk_norm=normed,
     )
+    given, taken = replace(attn, projection="given"), replace(attn, projection="taken")
     share = config.positive("cla_share_factor") if config.flag("use_cla") else 1
-    layers = []
-    for i in range(config.positive("num_hidden_layers")):
-        projection = None if share == 1 else "taken" if i % share else "given"
-        own = replace(attn, projection=projection)  # type: ignore[arg-type]
-        layers.append(LayerSpec(attention=own, mlp=mixture(config, i), norms=pre_norms(config)))
+    made = layers(config, lambda i: attn if share == 1 else taken if i % share else given, partial(mixture, config))
     rules = (
-        ROTARY,
         Split(
             r"(.*\.)qkv_proj\.weight",
             (r"\1q_proj.weight", r"\1k_proj.weight", r"\1v_proj.weight"),
@@ -72,4 +60,4 @@ def spec(config: Config) -> ArchSpec:
         Split(r"(.*\.)gate_and_up_proj\.weight", (r"\1up_proj.weight", r"\1gate_proj.weight"), halves(axis=0)),
         *stacked("mlp", "switch_mlp"),
     )
-    return arch(config, layers, tied=True, rules=rules)
+    return arch(config, made, tied=True, more_rules=rules)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from engine.errors import InvalidValue
 from engine.graph.families.common import Config, arch, attention, layers, mlp, moe, qk_heads, rope
 from engine.graph.renames import stacked
 from engine.graph.spec import ArchSpec, LayerSpec, MoeSpec, RouterSpec
@@ -10,12 +11,14 @@ from engine.graph.spec import ArchSpec, LayerSpec, MoeSpec, RouterSpec
 def softmax_moe(config: Config, cast: bool) -> MoeSpec:
     """Softmax routing, picked from the back and normalised where the config says so."""
     router = RouterSpec(score="softmax", pick="back", normalise="sum" if config.flag("norm_topk_prob") else None)
-    return moe(config, router=router, cast=cast)
+    return moe(config, router, cast=cast)
 
 
 def sparse_layers(config: Config, attn: Any, sparse: Any) -> list[LayerSpec]:
     """Layers with `sparse` where decoder_sparse_step and mlp_only_layers leave room for it, dense ones elsewhere."""
     step, dense = config.positive("decoder_sparse_step", 1), config.read("mlp_only_layers", [])
+    if not isinstance(dense, (list, tuple)):
+        raise InvalidValue("config.json mlp_only_layers", dense, "a list of layers")
     return layers(config, attn, lambda i: (i not in dense and (i + 1) % step == 0 and sparse) or mlp(config))
 
 
