@@ -2,15 +2,15 @@
 chosen ones; the original stores gate and up rows in turn, in mxfp4 blocks or transposed in 16 bit."""
 
 import math
+from typing import Any
 
 import mlx.core as mx
 
-from engine.graph.families.common import DEFAULTS, Config, arch, attention, mlp, pre_norms, rope, window_layers
-from engine.graph.renames import ROTARY, Change, Rename, Split
-from engine.graph.spec import ArchSpec, LayerSpec, MoeSpec, RouterSpec
+from engine.graph.families.common import DEFAULTS, Config, arch, attention, layers, mlp, moe, rope, window_layers
+from engine.graph.renames import Change, Rename, Split
+from engine.graph.spec import ArchSpec, RouterSpec
 
 _RULES = (
-    ROTARY,
     Change(r"_proj_blocks$", lambda w: w.view(mx.uint32).flatten(-2)),  # [E, O, G, 16] bytes -> [E, O, W] words
     Change(r"\.experts\.(gate_up|down)_proj$", lambda w: w.swapaxes(-1, -2)),  # [E, I, O] -> [E, O, I]
     Rename(r"(\.experts\.(gate_up|down)_proj)(_blocks)?$", r"\1.weight"),
@@ -26,23 +26,15 @@ _RULES = (
 def spec(config: Config) -> ArchSpec:
     config = config.defaulted(DEFAULTS["gpt_oss"])
     head_dim, count = config.positive("head_dim"), config.positive("num_hidden_layers")
-    moe = MoeSpec(
-        experts=config.positive("num_local_experts", 128),
-        top_k=config.positive("num_experts_per_tok", 4),
+    sparse = moe(
+        config,
+        experts="num_local_experts",
+        hidden="intermediate_size",
         router=RouterSpec(key="router", bias=True, score="logits", pick="back", selected="softmax"),
         expert=mlp(config, act="swiglu_oai", bias=True),
         at="experts",
     )
-    layers = []
-    for window in window_layers(config, [("sliding_attention", "full_attention")[i % 2] for i in range(count)]):
-        attn = attention(
-            config,
-            scale=1 / math.sqrt(head_dim),
-            rope=rope(config, head_dim, 150000),
-            qkv_bias=True,
-            out_bias=True,
-            sinks="sinks",
-            **window,
-        )
-        layers.append(LayerSpec(attention=attn, mlp=moe, norms=pre_norms(config)))
-    return arch(config, layers, tied=False, rules=_RULES)
+    windows = window_layers(config, [("sliding_attention", "full_attention")[i % 2] for i in range(count)])
+    shared: dict[str, Any] = {"scale": 1 / math.sqrt(head_dim), "rope": rope(config, head_dim), "sinks": "sinks"}
+    attn = [attention(config, bias=True, **shared, **window) for window in windows]
+    return arch(config, layers(config, attn.__getitem__, sparse), tied=False, more_rules=_RULES)

@@ -3,10 +3,10 @@ grouped sigmoid routing; the original is in blocks of 8-bit floats."""
 
 from dataclasses import replace
 
-from engine.graph.families.common import Config, arch, attention, mlp, plain_rope, pre_norms, sliding
+from engine.graph.families.common import Config, arch, attention, layers, mlp, moe, plain_rope, sliding
 from engine.graph.families.glm4_moe import grouped_router
-from engine.graph.renames import ROTARY, Drop, Float8Blocks, stacked
-from engine.graph.spec import ArchSpec, AttentionSpec, LayerSpec, MoeSpec
+from engine.graph.renames import Drop, Float8Blocks, stacked
+from engine.graph.spec import ArchSpec, AttentionSpec
 
 
 def _attention(config: Config, local: bool) -> AttentionSpec:
@@ -29,20 +29,15 @@ def _attention(config: Config, local: bool) -> AttentionSpec:
 def spec(config: Config) -> ArchSpec:
     config = config.replaced(rms_norm_eps=config.number("layernorm_epsilon"))
     config.choice("topk_method", ("noaux_tc",))
-    hidden, shared = config.positive("moe_intermediate_size"), config.read("n_shared_experts", None)
     scaled = config.replaced(routed_scaling_factor=config.number("routed_scaling_factor", 1.0))
-    moe = MoeSpec(
-        experts=config.positive("n_routed_experts"),
-        top_k=config.positive("num_experts_per_tok"),
-        router=replace(grouped_router(scaled), eps=1e-20),
-        expert=mlp(config, hidden=hidden),
-        cast=True,
-        shared=mlp(config, hidden=hidden * config.positive("n_shared_experts")) if shared is not None else None,
-    )
+    router = replace(grouped_router(scaled), eps=1e-20)
+    sparse = moe(config, router, experts="n_routed_experts", shared="n_shared_experts", cast=True)
     kinds = {local: _attention(config, local) for local in (True, False)}
-    layers = [
-        LayerSpec(attention=kinds[local == 1], mlp=moe if sparse == 1 else mlp(config), norms=pre_norms(config))
-        for local, sparse in zip(config.each("hybrid_layer_pattern"), config.each("moe_layer_freq"), strict=True)
-    ]
-    further = Drop((r"^model\.mtp",))  # predicts more tokens than the next one
-    return arch(config, layers, tied=False, rules=(ROTARY, further, Float8Blocks(), *stacked("mlp", "switch_mlp")))
+    local, routed = config.each("hybrid_layer_pattern"), config.each("moe_layer_freq")
+    return arch(
+        config,
+        layers(config, lambda i: kinds[local[i] == 1], lambda i: sparse if routed[i] == 1 else mlp(config)),
+        tied=False,
+        # What is under mtp predicts more tokens than the next one.
+        more_rules=(Drop((r"^model\.mtp",)), Float8Blocks(), *stacked("mlp", "switch_mlp")),
+    )

@@ -2,7 +2,7 @@
 
 import math
 
-from engine.graph.families.common import Config, arch, attention, layer_norm, plain_rope
+from engine.graph.families.common import DEFAULTS, Config, arch, attention, layer_norm, plain_rope
 from engine.graph.renames import stacked
 from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, MlpSpec, MoeSpec, Norms, RouterSpec, StemSpec
 
@@ -10,14 +10,15 @@ _EPS = 1e-5  # not in the config
 
 
 def spec(config: Config) -> ArchSpec:
-    dim, heads = config.positive("model_dim", 2560), config.positive("num_heads", 32)
+    config = config.defaulted(DEFAULTS["phixtral"])
+    dim, heads = config.positive("model_dim"), config.positive("num_heads")
     attn = attention(
         config,
         heads=heads,
         kv_heads=heads,
         head_dim=dim // heads,
         scale=math.sqrt(1 / (dim // heads)),
-        rope=plain_rope(config.positive("rotary_dim", 32), 10000.0),
+        rope=plain_rope(config.positive("rotary_dim"), 10000.0),
         qkv="Wqkv",
         qkv_bias=True,
         o="out_proj",
@@ -25,8 +26,8 @@ def spec(config: Config) -> ArchSpec:
         float32="always",
     )
     moe = MoeSpec(
-        experts=config.positive("num_local_experts", 4),
-        top_k=config.positive("num_experts_per_tok", 2),
+        experts=config.positive("num_local_experts"),
+        top_k=config.positive("num_experts_per_tok"),
         router=RouterSpec(score="logits", selected="softmax"),
         expert=MlpSpec(hidden=4 * dim, act="gelu_precise", gate=None, up="fc1", down="fc2", bias=True),
     )
@@ -39,8 +40,8 @@ def spec(config: Config) -> ArchSpec:
         flow="parallel",
     )
     return arch(
-        config.replaced(vocab_size=config.positive("num_vocab", 51200), hidden_size=dim),
-        [layer] * config.positive("num_layers", 32),
+        config.replaced(vocab_size=config.positive("num_vocab"), hidden_size=dim),
+        [layer] * config.positive("num_layers"),
         stem=StemSpec(key="transformer.embd.wte"),
         layers_key="transformer.h",
         norm=layer_norm("lm_head.ln", _EPS),

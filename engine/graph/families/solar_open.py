@@ -1,7 +1,7 @@
 """solar_open: glm4_moe with defaults of its own."""
 
 from engine.graph.families import glm4_moe
-from engine.graph.families.common import Config
+from engine.graph.families.common import DEFAULTS, Config
 from engine.graph.spec import ArchSpec
 
 

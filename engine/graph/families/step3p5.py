@@ -5,17 +5,28 @@ import re
 from typing import Any
 
 from engine.errors import InvalidValue
-from engine.graph.families.common import Config, arch, attention, mlp, pre_norms, qk_heads, rope, window_layers
-from engine.graph.renames import ROTARY, Change, Drop, Rename
-from engine.graph.spec import ArchSpec, AttentionSpec, GateSpec, LayerSpec, MlpSpec, MoeSpec, RouterSpec
+from engine.graph.families.common import (
+    DEFAULTS,
+    Config,
+    arch,
+    attention,
+    layers,
+    mlp,
+    moe,
+    qk_heads,
+    rope,
+    window_layers,
+)
+from engine.graph.renames import Change, Drop, Rename
+from engine.graph.spec import ArchSpec, AttentionSpec, GateSpec, MlpSpec, MoeSpec, RouterSpec
 
 _ORIGINAL = r"\.moe\.(gate_proj|up_proj|down_proj|gate|router_bias)\b|(?<!\.mlp)\.share_expert\."
 _LISTS = ("rope_theta", "partial_rotary_factors", "swiglu_limits", "swiglu_limits_shared")
 
 
-def _clipped(config: Config, key: str, hidden: int) -> MlpSpec:
+def _clipped(config: Config, key: str, hidden: str) -> MlpSpec:
     limit = config.number(key, 0.0, zero=True)
-    return mlp(config, hidden=hidden, **({"act": "swiglu_clamped", "limit": limit} if limit else {}))
+    return mlp(config, hidden=config.positive(hidden), **({"act": "swiglu_clamped", "limit": limit} if limit else {}))
 
 
 def _attention(config: Config, window: dict[str, Any]) -> AttentionSpec:
@@ -36,7 +47,7 @@ def _attention(config: Config, window: dict[str, Any]) -> AttentionSpec:
 
 
 def spec(config: Config) -> ArchSpec:
-    config = config.defaulted({"rms_norm_eps": 1e-5, "sliding_window": 512, "max_position_embeddings": 262144})
+    config = config.defaulted(DEFAULTS["step3p5"])
     count = config.positive("num_hidden_layers")
     if isinstance(config.get("rope_theta"), list):
         config.each("rope_theta")
@@ -51,31 +62,29 @@ def spec(config: Config) -> ArchSpec:
         correction="gate.router_bias",
         normalise="sum" if config.flag("norm_expert_weight", True) else None,
         eps=1e-20,
-        scale=config.number("moe_router_scaling_factor", 3.0),
+        scale=config.number("moe_router_scaling_factor"),
         compiled=True,
     )
 
-    def feed(config: Config, routed: bool) -> MlpSpec | MoeSpec:
-        if not routed:
-            return _clipped(config, "swiglu_limits_shared", config.positive("intermediate_size"))
-        return MoeSpec(
-            experts=config.positive("moe_num_experts", 288),
-            top_k=config.positive("moe_top_k", 8),
-            router=router,
-            expert=_clipped(config, "swiglu_limits", config.positive("moe_intermediate_size", 1280)),
+    def feed(i: int) -> MlpSpec | MoeSpec:
+        here = config.of_layer(i, *_LISTS)
+        if i not in sparse:
+            return _clipped(here, "swiglu_limits_shared", "intermediate_size")
+        return moe(
+            config,
+            router,
+            experts="moe_num_experts",
+            top_k="moe_top_k",
             cast=True,
-            shared=_clipped(config, "swiglu_limits_shared", config.positive("share_expert_dim", 1280)),
+            expert=_clipped(here, "swiglu_limits", "moe_intermediate_size"),
+            shared=_clipped(here, "swiglu_limits_shared", "share_expert_dim"),
             shared_at="share_expert",
         )
 
-    alternating = [("sliding_attention", "full_attention")[i % 2] for i in range(count)]
-    layers = []
-    for i, window in enumerate(window_layers(config, alternating)):
-        here = config.of_layer(i, *_LISTS)
-        layers.append(LayerSpec(attention=_attention(here, window), mlp=feed(here, i in sparse), norms=pre_norms(here)))
+    windows = window_layers(config, [("sliding_attention", "full_attention")[i % 2] for i in range(count)])
+    made = layers(config, lambda i: _attention(config.of_layer(i, *_LISTS), windows[i]), feed)
     kept = "|".join(map(str, range(count)))
     rules = (
-        ROTARY,
         Drop((r"\.mtp", rf"model\.layers\.(?!(?:{kept})\.)\d+\.")),
         Change(r"norm.*\.weight$", lambda w: w + 1, only_if=_ORIGINAL),
         Rename(r"\.moe\.(gate_proj|up_proj|down_proj)\.", r".mlp.switch_mlp.\1."),
@@ -83,4 +92,4 @@ def spec(config: Config) -> ArchSpec:
         Rename(r"\.moe\.router_bias", ".mlp.gate.router_bias"),
         Rename(r"(?<!\.mlp)\.share_expert\.", ".mlp.share_expert."),
     )
-    return arch(config, layers, tied=False, rules=rules)
+    return arch(config, made, tied=False, more_rules=rules)
