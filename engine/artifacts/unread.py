@@ -91,8 +91,9 @@ HARMLESS: dict[str, str] = {
     NAMES: (
         "activation_sparsity_pattern attn_scale attn_temperature_tuning beta_fast beta_slow dim_model_base factor "
         "floor_scale layer_norm_eps layer_norm_epsilon layer_rope_theta layernorm_epsilon llama_4_scaling_beta "
-        "long_factor long_mscale moe_k moe_top_k moe_topk norm_eps norm_epsilon num_experts_per_tok "
-        "original_max_position_embeddings partial_rotary_factors post_norm_eps query_pre_attn_scalar rms_norm_eps "
+        "long_factor long_mscale moe_k moe_top_k moe_topk mscale mscale_all_dim norm_eps norm_epsilon "
+        "num_experts_per_tok original_max_position_embeddings partial_rotary_factors post_norm_eps "
+        "query_pre_attn_scalar rms_norm_eps "
         "rope_embedding_base rope_freq_constant rope_local_base_freq rope_local_theta rope_theta rotary_dim "
         "rotary_emb_base short_factor short_mscale swa_rope_theta swiglu_limits swiglu_limits_shared "
         "top_k_experts"

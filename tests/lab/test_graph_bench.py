@@ -6,6 +6,7 @@ import argparse
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -94,6 +95,11 @@ def test_more_memory_than_the_other_is_not_met() -> None:
     assert measure(1.0, 0.01, peak=101).memory_verdict == "not met"
     result = measure(1.0, 0.01)
     assert judge_memory(result.samples[:4])[1] == "undecided"
+    # One side's own samples spread by 5 %: an excess of 3 % says nothing, one of 6 % does.
+    for excess, verdict in ((103, "undecided"), (107, "not met")):
+        spread = [replace(s, peak_bytes=95 if i % 2 else 100) for i, s in enumerate(result.samples)]
+        spread = [replace(s, peak_bytes=excess) if s.role == "candidate" else s for s in spread]
+        assert judge_memory(spread)[1] == verdict
 
 
 def test_each_launch_has_new_processes_and_samples_of_the_asked_length() -> None:
