@@ -45,6 +45,7 @@ FAULTS = {
     "tower-vocabulary-overwritten": "oracles.faults.tower_vocabulary:FAULT",
     "block-sparse-prefill": "oracles.faults.block_sparse:FAULT",
     "linear-rope-refused": "oracles.faults.linear_rope:FAULT",
+    "olmo-prompt-crashes": "oracles.faults.olmo_prompt:FAULT",
     "gpt2-prefix-does-not-load": "oracles.faults.gpt2_prefix:FAULT",
 }
 PROBE_TIMEOUT_S = 120.0

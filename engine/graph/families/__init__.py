@@ -75,6 +75,7 @@ FAMILIES: dict[str, str] = {
     "nanochat": "engine.graph.families.nanochat:spec",
     "nemotron": "engine.graph.families.nemotron:spec",
     "nemotron-nas": "engine.graph.families.nemotron_nas:spec",
+    "olmo": "engine.graph.families.olmo:spec",
     "olmo2": "engine.graph.families.olmo2:spec",
     "olmo3": "engine.graph.families.olmo3:spec",
     "olmoe": "engine.graph.families.olmoe:spec",
