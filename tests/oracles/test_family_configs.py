@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -12,21 +13,28 @@ from engine.graph.families import build_spec
 from oracles.recipe import resolve
 from oracles.recipes import GROUPS
 
-CHECKED = ("dense1",)
+CHECKED = ("dense1", "moe1")
 RECIPES = {name: recipe for group in CHECKED for name, recipe in resolve(GROUPS[group]).items()}
 BAD: tuple[Any, ...] = (None, "x", -1, 0, 1.5, True, [], {}, [None], {"type": "none of these"})
 
 
+def damages(config: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Copies of a config with one field absent or of a wrong kind, those of its objects too."""
+    for key, value in config.items():
+        yield {k: v for k, v in config.items() if k != key}
+        yield from ({**config, key: bad} for bad in BAD)
+        if isinstance(value, dict):
+            yield from ({**config, key: inner} for inner in damages(value))
+
+
 @pytest.mark.parametrize("name", sorted(RECIPES))
 def test_a_damaged_field_is_a_spec_or_a_typed_error(name: str) -> None:
-    config = dict(RECIPES[name].config)
-    for key in config:
-        for damaged in [{k: v for k, v in config.items() if k != key}, *({**config, key: bad} for bad in BAD)]:
-            with contextlib.suppress(errors.FrontierError):
-                build_spec(damaged)
+    for damaged in damages(RECIPES[name].config):
+        with contextlib.suppress(errors.FrontierError):
+            build_spec(damaged)
 
 
-@pytest.mark.parametrize("name", sorted(RECIPES))
+@pytest.mark.parametrize("name", sorted(RECIPES.keys() - {"dbrx", "dbrx-clip"}))  # which has names of its own
 def test_a_size_of_the_wrong_kind_is_named(name: str) -> None:
     config = RECIPES[name].config
     for key in ("vocab_size", "hidden_size", "rope_theta", "num_attention_heads"):
@@ -43,3 +51,25 @@ def test_gemma2_without_soft_caps_has_none() -> None:
 def test_hunyuan_names_a_missing_alpha() -> None:
     with pytest.raises(errors.InvalidValue, match=r"rope_scaling\.alpha"):
         build_spec({**RECIPES["hunyuan_v1_dense"].config, "rope_scaling": {"type": "dynamic", "factor": 1.0}})
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value"),
+    [
+        ("bailing_moe", "score_function", "tanh"),
+        ("ernie4_5_moe", "moe_gate_act", "tanh"),
+        ("glm4_moe", "topk_method", "greedy"),
+        ("glm4_moe", "scoring_func", "softmax"),
+        ("glm4_moe-grouped", "n_group", 3),
+        ("glm4_moe-grouped", "n_group", 8),
+        ("glm4_moe-grouped", "topk_group", 5),
+        ("mixtral", "num_experts_per_tok", 9),
+        ("hunyuan", "rope_scaling", {"type": "dynamic", "alpha": 100.0, "factor": 2.0}),
+        ("hunyuan-by-layer", "moe_topk", [2, 2]),
+        ("minimax", "scoring_func", "softmax"),
+        ("dbrx", "attn_config", {"kv_n_heads": 3, "clip_qkv": 8.0, "rope_theta": 10000.0}),
+    ],
+)
+def test_a_mixture_names_what_it_cannot_follow(name: str, field: str, value: Any) -> None:
+    with pytest.raises(errors.InvalidValue, match=r"config\.json"):
+        build_spec({**RECIPES[name].config, field: value})

@@ -198,6 +198,12 @@ def moe(
     """A mixture of llama's MLPs. experts, top_k, hidden: their number, how many a token passes, their width, or the
     config's keys for it; shared: the shared MLP, or the key of how many experts' widths it has (0 or null for none)."""
     sizes = [config.positive(n) if isinstance(n, str) else n for n in (experts, top_k, hidden)]
+    if sizes[1] > sizes[0]:
+        raise InvalidValue(f"config.json {top_k}", sizes[1], f"at most the number of experts, {sizes[0]}")
+    groups = router.groups
+    if groups > 1 and (sizes[0] % groups or sizes[0] < 2 * groups or router.kept_groups > groups):
+        given = f"{groups}, of which {router.kept_groups} kept"
+        raise InvalidValue("config.json n_group", given, f"groups of 2 or more of the {sizes[0]} experts")
     if isinstance(shared, str):
         count = config.count(shared, 0)
         shared = mlp(config, hidden=sizes[2] * count, bias=bias) if count else None

@@ -3,9 +3,9 @@
 import mlx.core as mx
 
 from engine.graph.expert_list import ExpertListSpec
-from engine.graph.families.common import Config, layer_norm, plain_rope
+from engine.graph.families.common import Config, attention, layer_norm, plain_rope
 from engine.graph.renames import Split
-from engine.graph.spec import ArchSpec, AttentionSpec, HeadSpec, LayerSpec, MlpSpec, Norms, RouterSpec, StemSpec
+from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, MlpSpec, Norms, RouterSpec, StemSpec
 
 
 def per_expert(experts: int, name: str, transposed: bool) -> Split:
@@ -19,19 +19,19 @@ def per_expert(experts: int, name: str, transposed: bool) -> Split:
 
 
 def spec(config: Config) -> ArchSpec:
-    attention, ffn = config.inner("attn_config"), config.inner("ffn_config")
+    given, ffn = config.inner("attn_config"), config.inner("ffn_config")
     dim, heads, experts = config.positive("d_model"), config.positive("n_heads"), ffn.positive("moe_num_experts")
     head_dim = dim // heads
     layer = LayerSpec(
-        attention=AttentionSpec(
+        attention=attention(
+            config,
             heads=heads,
-            kv_heads=attention.positive("kv_n_heads"),
+            kv_heads=given.positive("kv_n_heads"),
             head_dim=head_dim,
-            scale=head_dim**-0.5,
-            rope=plain_rope(head_dim, attention.number("rope_theta")),
+            rope=plain_rope(head_dim, given.number("rope_theta")),
             qkv="Wqkv",
             o="out_proj",
-            clip=attention.number("clip_qkv"),
+            clip=given.number("clip_qkv"),
         ),
         attn_key="norm_attn_norm.attn",
         mlp=ExpertListSpec(
