@@ -51,7 +51,7 @@ PHIMOE_ROPE = {
 }
 PHIMOE = {"num_local_experts": 8, "num_experts_per_tok": 2, "router_jitter_noise": 0.4}
 PHIXTRAL = {
-    **{"vocab_size": 100, "num_vocab": 100},
+    "num_vocab": 100,
     "model_dim": 64,
     "num_heads": 4,
     "num_layers": 2,
