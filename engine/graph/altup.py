@@ -51,7 +51,6 @@ class AltUpLayerSpec:
     coef_clip: float | None
     correct_scale: bool
     rank: int
-    eps: float
 
     @property
     def caches(self) -> tuple[CacheSpec, ...]:
@@ -102,7 +101,7 @@ class Unstack:
 class AltUpLayer:
     def __init__(self, spec: AltUpLayerSpec, arch: ArchSpec, weights: Weights, path: str) -> None:
         def norm(key: str) -> Any:
-            return build_norm(NormSpec(key=key, eps=spec.eps), arch.dim, weights, path)
+            return build_norm(NormSpec(key=key, eps=spec.per_layer.eps), arch.dim, weights, path)
 
         def coefficients(key: str, out: int) -> mx.array:
             weight = weights.take(f"{path}.altup.{key}.weight", (out, spec.streams)).astype(mx.float32)

@@ -4,14 +4,11 @@ from engine.graph.families.common import Config, arch, attention, mlp, plain_rop
 from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, Norms, StemSpec
 
 
-def around(config: Config) -> Norms:
+def around(config: Config, offset: float = 1.0) -> Norms:
     """Gemma's four norms."""
-    return Norms(
-        pre_attn=rms(config, "input_layernorm", 1.0),
-        post_attn=rms(config, "post_attention_layernorm", 1.0),
-        pre_mlp=rms(config, "pre_feedforward_layernorm", 1.0),
-        post_mlp=rms(config, "post_feedforward_layernorm", 1.0),
-    )
+    mlp = [rms(config, f"{side}_feedforward_layernorm", offset) for side in ("pre", "post")]
+    attn = [rms(config, key, offset) for key in ("input_layernorm", "post_attention_layernorm")]
+    return Norms(pre_attn=attn[0], post_attn=attn[1], pre_mlp=mlp[0], post_mlp=mlp[1])
 
 
 def cap(config: Config, key: str, default: float) -> float | None:

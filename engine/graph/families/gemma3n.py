@@ -5,56 +5,47 @@ from typing import Any
 
 from engine.errors import InvalidValue
 from engine.graph.altup import AltUpLayerSpec, StackedStemSpec, UnstackSpec
-from engine.graph.families.common import Config, arch, attention, mlp, plain_rope, qk_heads, rms, sliding
+from engine.graph.families.common import Config, arch, attention, mlp, plain_rope, qk_heads, rms, window_layers
+from engine.graph.families.gemma2 import around
 from engine.graph.per_layer import PerLayerGateSpec, PerLayerStemSpec
 from engine.graph.renames import Drop
-from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, Norms, StemSpec
+from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, StemSpec
 
 AT = "model.language_model"
 
 
 def spec(config: Config) -> ArchSpec:
     text = config.inner("text_config")
-    kinds, streams, eps = text.each("layer_types"), text.positive("altup_num_inputs"), text.number("rms_norm_eps")
+    windows, streams, eps = window_layers(text), text.positive("altup_num_inputs"), text.number("rms_norm_eps")
     if streams < 2:
         raise InvalidValue("config.json text_config.altup_num_inputs", streams, "an integer >= 2")
-    sources = shared_caches(kinds, text.count("num_kv_shared_layers"))
-    width = text.positive("hidden_size_per_layer_input")
-    sizes, sparse = text.read("intermediate_size"), text.read("activation_sparsity_pattern", None)
+    sources = shared_caches(text["layer_types"], text.count("num_kv_shared_layers"))
+    width, head_dim = text.positive("hidden_size_per_layer_input"), text.positive("head_dim")
 
     def layer(i: int) -> AltUpLayerSpec:
-        local, head_dim = kinds[i] == "sliding_attention", text.positive("head_dim")
-        attn = attention(
-            text,
-            scale=1.0,
-            rope=plain_rope(head_dim, text.number("rope_local_base_freq" if local else "rope_theta")),
-            qk_norm=qk_heads(text),
-            v_norm=rms(text, None),
-            reads=sources[i],
-            **(sliding(text) if local else {}),
-        )
-        feed: dict[str, Any] = {"hidden": sizes[i] if isinstance(sizes, list) else sizes, "act": "gelu_approx"}
-        if sparse and sparse[i] > 0:
-            feed |= {"act": "gelu_sparse", "limit": sparse[i]}
+        base = text.number("rope_local_base_freq" if windows[i] else "rope_theta")
+        fields = {"scale": 1.0, "qk_norm": qk_heads(text), "v_norm": rms(text, None), "reads": sources[i], **windows[i]}
+        here = text.of_layer(i, "intermediate_size", "activation_sparsity_pattern")
+        sparsity = here.number("activation_sparsity_pattern", 0.0, zero=True)
+        feed: dict[str, Any] = {"act": "gelu_sparse", "limit": sparsity} if sparsity else {"act": "gelu_approx"}
+        attn = attention(text, rope=plain_rope(head_dim, base), **fields)
         return AltUpLayerSpec(
-            layer=LayerSpec(attention=attn, mlp=mlp(text, **feed), norms=around(text)),
+            layer=LayerSpec(attention=attn, mlp=mlp(here, **feed), norms=around(text, 0.0)),
             per_layer=PerLayerGateSpec(index=i, dim=width, eps=eps),
             streams=streams,
             active=text.count("altup_active_idx"),
             coef_clip=text.read("altup_coef_clip", None),
             correct_scale=text.flag("altup_correct_scale"),
             rank=text.positive("laurel_rank"),
-            eps=eps,
         )
 
     stem = StemSpec(key=f"{AT}.embed_tokens", scale=text.positive("hidden_size") ** 0.5)
     rows = text.positive("vocab_size_per_layer_input")
+    inputs = PerLayerStemSpec(stem=stem, at=AT, vocab=rows, dim=width, eps=eps)
     return arch(
         text,
-        [layer(i) for i in range(len(kinds))],
-        stem=StackedStemSpec(
-            stem=PerLayerStemSpec(stem=stem, at=AT, vocab=rows, dim=width, eps=eps), at=AT, streams=streams
-        ),
+        [layer(i) for i in range(len(windows))],
+        stem=StackedStemSpec(stem=inputs, at=AT, streams=streams),
         layers_key=f"{AT}.layers",
         outlet=UnstackSpec(at=AT, streams=streams),
         norm=rms(text, f"{AT}.norm"),
@@ -79,13 +70,3 @@ def unread(sources: list[int | None]) -> Drop:
     """Keys and values of the layers that read another's; checkpoints hold them all the same."""
     layers = "|".join(str(i) for i, source in enumerate(sources) if source is not None)
     return Drop((rf"layers\.({layers})\.self_attn\.([kv]_proj|k_norm)\.",))
-
-
-def around(config: Config) -> Norms:
-    """Gemma's four norms, with weights stored as they are."""
-    return Norms(
-        pre_attn=rms(config, "input_layernorm"),
-        post_attn=rms(config, "post_attention_layernorm"),
-        pre_mlp=rms(config, "pre_feedforward_layernorm"),
-        post_mlp=rms(config, "post_feedforward_layernorm"),
-    )
