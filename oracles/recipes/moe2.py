@@ -312,6 +312,7 @@ RECIPES: dict[str, Recipe] = {
             tie_word_embeddings=True,
         ),
         hub=LAYOUTS + "stacked_tied",
+        spread={r"embed_tokens\.weight$": (0.0, 0.1)},  # wider rows repeat themselves
     ),
     "mimo_v2_flash": Recipe(config=_config("mimo_v2_flash", MIMO_V2_FLASH), window=8, hub=LAYOUTS + "mimo_v2_flash"),
     "mimo_v2_flash-sinks": Recipe(
