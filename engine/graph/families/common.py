@@ -256,10 +256,21 @@ def sliding(config: Config, window: int | None = None) -> dict[str, Any]:
     return {"cache": "rotating", "window": size}
 
 
-def window_layers(config: Config, default: object = _MISSING) -> list[dict[str, Any]]:
-    """Each of layer_types as attention fields: those of a sliding-window layer, none for a full one."""
-    known, kinds = ("full_attention", "sliding_attention"), config.each("layer_types", default)
+def windows(config: Config, kinds: list[str]) -> list[dict[str, Any]]:
+    """The attention fields of each kind of layer: those of a sliding-window layer, none for a full one."""
+    known = ("full_attention", "sliding_attention")
     for kind in kinds:
         if kind not in known:
             raise InvalidValue(f"config.json {config.path}layer_types", kind, known)
     return [sliding(config) if kind == "sliding_attention" else {} for kind in kinds]
+
+
+def window_layers(config: Config, default: object = _MISSING) -> list[dict[str, Any]]:
+    """`windows` of layer_types."""
+    return windows(config, config.each("layer_types", default))
+
+
+def full_every(config: Config, nth: int) -> list[str]:
+    """Kinds of layers: sliding ones, and every nth a full one."""
+    count = config.positive("num_hidden_layers")
+    return ["sliding_attention" if (i + 1) % nth else "full_attention" for i in range(count)]

@@ -1,9 +1,12 @@
 """exaone4: norms after the mixers and on heads; a pattern of letters L and G makes layers sliding, or global without
 rope."""
 
+from typing import Any
+
 from engine.errors import InvalidValue
-from engine.graph.families.common import Config, arch, attention, mlp, qk_heads, rms, rope, sliding
-from engine.graph.spec import ArchSpec, LayerSpec, Norms
+from engine.graph.families.common import Config, arch, attention, layers, mlp, qk_heads, rope, sliding
+from engine.graph.families.olmo2 import post_norms
+from engine.graph.spec import ArchSpec, AttentionSpec
 
 
 def spec(config: Config) -> ArchSpec:
@@ -11,18 +14,11 @@ def spec(config: Config) -> ArchSpec:
     if pattern and set(pattern) != {"L", "G"}:
         raise InvalidValue("config.json sliding_window_pattern", pattern, "null, or a string of the letters L and G")
 
-    def layer(letter: str) -> LayerSpec:
-        turning = None if letter == "G" else rope(config, head_dim, None)
-        window = sliding(config) if letter == "L" else {}
-        return LayerSpec(
-            attention=attention(config, rope=turning, qk_norm=qk_heads(config), **window),
-            mlp=mlp(config),
-            norms=Norms(
-                post_attn=rms(config, "post_attention_layernorm"), post_mlp=rms(config, "post_feedforward_layernorm")
-            ),
-        )
+    def attn(i: int) -> AttentionSpec:
+        changes: dict[str, Any] = {"qk_norm": qk_heads(config), "rope": rope(config, head_dim, None)}
+        if pattern:
+            changes |= sliding(config) if pattern[i % len(pattern)] == "L" else {"rope": None}
+        return attention(config, **changes)
 
-    made = {letter: layer(letter) for letter in set(pattern) or {""}}
-    count = config.positive("num_hidden_layers")
-    kinds = [pattern[i % len(pattern)] if pattern else "" for i in range(count)]
-    return arch(config, [made[kind] for kind in kinds], tied=config.flag("tie_word_embeddings"))
+    made = layers(config, attn, mlp(config), norms=post_norms(config))
+    return arch(config, made, tied=config.flag("tie_word_embeddings"))

@@ -2,25 +2,17 @@
 
 from typing import Any
 
-from engine.errors import InvalidValue
-from engine.graph.families.common import Config, arch, attention, mlp, pre_norms, sliding
-from engine.graph.spec import ArchSpec, LayerSpec
+from engine.graph.families import common
+from engine.graph.families.common import Config, arch, attention, mlp, window_layers
+from engine.graph.spec import ArchSpec
 
 
 def layers(config: Config, **changes: Any) -> list[Any]:
     """Llama's layers, one each; `changes` to their attention."""
-    bias = config.flag("attention_bias", False)
-    kinds = config.each("layer_types", ["full_attention"] * config.positive("num_hidden_layers"))
-    for kind in kinds:
-        if kind not in ("full_attention", "sliding_attention"):
-            raise InvalidValue("config.json layer_types", kind, ("full_attention", "sliding_attention"))
-    made = {}
-    for kind in set(kinds):
-        window = sliding(config) if kind == "sliding_attention" else {}
-        attn = attention(config, **{"qkv_bias": bias, "out_bias": bias, **window, **changes})
-        feed = mlp(config, bias=config.flag("mlp_bias", False))
-        made[kind] = LayerSpec(attention=attn, mlp=feed, norms=pre_norms(config))
-    return [made[kind] for kind in kinds]
+    bias, count = config.flag("attention_bias", False), config.positive("num_hidden_layers")
+    every = window_layers(config, ["full_attention"] * count)
+    feed = mlp(config, bias=config.flag("mlp_bias", False))
+    return common.layers(config, lambda i: attention(config, **{"bias": bias, **every[i], **changes}), feed)
 
 
 def spec(config: Config) -> ArchSpec:

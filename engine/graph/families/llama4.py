@@ -4,10 +4,10 @@ a norm without weight on rotated heads; mixtures of one expert and a shared one.
 from typing import Any
 
 from engine.errors import InvalidValue
-from engine.graph.families.common import Config, arch, attention, mlp, pre_norms, rope
+from engine.graph.families.common import Config, arch, attention, layers, mlp, moe, rope
 from engine.graph.families.towers import text_tower
 from engine.graph.renames import transposed_experts
-from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, MoeSpec, NormSpec, QkNorm, QueryScale, RouterSpec
+from engine.graph.spec import ArchSpec, AttentionSpec, HeadSpec, NormSpec, QkNorm, QueryScale, RouterSpec
 
 _UNIT = NormSpec(key=None, eps=1e-6)
 
@@ -23,11 +23,12 @@ def spec(config: Config) -> ArchSpec:
     if text.get("attn_temperature_tuning", 4):
         length = text.number("floor_scale", 8192)
         grown = QueryScale(beta=text.number("attn_scale", 0.1), length=length, shift=1, cast="product")
-    moe = MoeSpec(
-        experts=text.positive("num_local_experts"),
-        top_k=1,
-        router=RouterSpec(key="router", score="logits", selected="sigmoid_float32", cast="input"),
-        expert=mlp(text),
+    router = RouterSpec(key="router", score="logits", selected="sigmoid_float32", cast="input")
+    sparse = moe(
+        text,
+        router,
+        experts="num_local_experts",
+        hidden="intermediate_size",
         at="experts",
         shared=mlp(text),
         shared_at="shared_expert",
@@ -40,20 +41,14 @@ def spec(config: Config) -> ArchSpec:
     if text.read("no_rope_layer_interval", 4) != 4 or [bool(v) for v in text.get("no_rope_layers") or local] != local:
         raise InvalidValue("config.json text_config.no_rope_layers", text.get("no_rope_layers"), "every fourth layer")
 
-    def layer(i: int) -> LayerSpec:
-        changes: dict[str, Any] = (
-            {"rope": rope(text, head_dim, None, traditional=True), **chunk} if local[i] else {"query_scale": grown}
-        )
-        if local[i] and text.flag("use_qk_norm"):
-            changes["qk_norm"] = QkNorm(q=_UNIT, k=_UNIT, where="rotated")
-        attn = attention(text, head_dim=head_dim, qkv_bias=bias, out_bias=bias, **{"rope": None, **changes})
-        feed = moe if i % step == step - 1 else dense
-        return LayerSpec(attention=attn, mlp=feed, mlp_key="feed_forward", norms=pre_norms(text))
+    def attn(i: int) -> AttentionSpec:
+        changes: dict[str, Any] = {"rope": None, "query_scale": grown}
+        if local[i]:
+            changes = {"rope": rope(text, head_dim, None, traditional=True), **chunk}
+            if text.flag("use_qk_norm"):
+                changes["qk_norm"] = QkNorm(q=_UNIT, k=_UNIT, where="rotated")
+        return attention(text, head_dim=head_dim, bias=bias, **changes)
 
-    inner = arch(
-        text,
-        [layer(i) for i in range(count)],
-        head=HeadSpec(tied=False),
-        rules=transposed_experts("feed_forward", "experts"),
-    )
-    return text_tower(config, inner)
+    made = layers(text, attn, lambda i: sparse if i % step == step - 1 else dense, mlp_key="feed_forward")
+    rules = transposed_experts("feed_forward", "experts")
+    return text_tower(config, arch(text, made, head=HeadSpec(tied=False), rules=rules))

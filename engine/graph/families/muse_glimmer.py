@@ -1,41 +1,47 @@
 """muse_glimmer: gemma's four norms with an eps of their own after the mixers, norms without weight on heads and on the
 embedding, enlarged queries, gated attention, no rope in global layers, a scaled and capped head."""
 
-from engine.graph.families.common import DEFAULTS, Config, arch, attention, mlp, plain_rope, rms, sliding
+from engine.graph.families.common import (
+    DEFAULTS,
+    Config,
+    arch,
+    attention,
+    full_every,
+    layers,
+    mlp,
+    plain_rope,
+    qk_heads,
+    rms,
+    windows,
+)
 from engine.graph.renames import Drop, Rename
-from engine.graph.spec import ArchSpec, GateSpec, HeadSpec, LayerSpec, Norms, QkNorm, StemSpec
+from engine.graph.spec import ArchSpec, AttentionSpec, GateSpec, HeadSpec, Norms, StemSpec
 
 
 def spec(config: Config) -> ArchSpec:
     if "text_config" in config:
         config = config.inner("text_config")
     config = config.defaulted(DEFAULTS["muse_glimmer"])
-    count, post_eps = config.positive("num_hidden_layers"), config.number("post_norm_eps")
     nested = config.inner("rope_parameters") if config.get("rope_parameters") else config
-    base = nested.number("rope_theta", config.get("rope_theta") or 500000.0)
-    kinds = config.each("layer_types", ((["sliding_attention"] * 3 + ["full_attention"]) * count)[:count])
+    base, post_eps = nested.number("rope_theta", config.get("rope_theta") or 500000.0), config.number("post_norm_eps")
+    kinds = config.each("layer_types", full_every(config, 4))
     bases = config.each("layer_rope_theta", [0 if kind == "full_attention" else base for kind in kinds])
+    every, factor = windows(config, kinds), config.number("qk_scale_factor")
 
-    def layer(kind: str, turns: bool) -> LayerSpec:
-        attn = attention(
-            config,
-            rope=plain_rope(config.positive("head_dim"), base) if turns else None,
-            qk_norm=QkNorm(q=rms(config, None), k=rms(config, None)),
-            query_factor=config.number("qk_scale_factor"),
-            gate=GateSpec(key="gate_proj"),
-            **(sliding(config) if kind == "sliding_attention" else {}),
-        )
-        norms = Norms(
-            pre_attn=rms(config, "input_layernorm", 1.0),
-            post_attn=rms(config, "post_attention_layernorm", 1.0, post_eps),
-            pre_mlp=rms(config, "pre_feedforward_layernorm", 1.0),
-            post_mlp=rms(config, "post_feedforward_layernorm", 1.0, post_eps),
-        )
-        return LayerSpec(attention=attn, mlp=mlp(config, act="silu"), norms=norms)
+    def attn(i: int) -> AttentionSpec:
+        rope, qk = plain_rope(config.positive("head_dim"), base) if bases[i] else None, qk_heads(config, q=None, k=None)
+        gate = GateSpec(key="gate_proj")
+        return attention(config, rope=rope, qk_norm=qk, query_factor=factor, gate=gate, **every[i])
 
+    norms = Norms(
+        pre_attn=rms(config, "input_layernorm", 1.0),
+        post_attn=rms(config, "post_attention_layernorm", 1.0, post_eps),
+        pre_mlp=rms(config, "pre_feedforward_layernorm", 1.0),
+        post_mlp=rms(config, "post_feedforward_layernorm", 1.0, post_eps),
+    )
     return arch(
         config,
-        [layer(kind, bool(theta)) for kind, theta in zip(kinds, bases, strict=True)],
+        layers(config, attn, mlp(config, act="silu"), norms=norms),
         stem=StemSpec(norm=rms(config, None)),
         head=HeadSpec(
             tied=config.flag("tie_word_embeddings"),

@@ -5,13 +5,13 @@ from engine.graph.renames import ROTARY
 from engine.graph.spec import ArchSpec, LayerSpec, Norms
 
 
+def post_norms(config: Config) -> Norms:
+    """Norms after both mixers."""
+    after_mlp = rms(config, "post_feedforward_layernorm")
+    return Norms(post_attn=rms(config, "post_attention_layernorm"), post_mlp=after_mlp)
+
+
 def spec(config: Config) -> ArchSpec:
-    bias = config.flag("attention_bias", False)
-    layer = LayerSpec(
-        attention=attention(config, qkv_bias=bias, out_bias=bias, qk_norm=qk_heads(config, "flat")),
-        mlp=mlp(config, bias=config.flag("mlp_bias", False)),
-        norms=Norms(
-            post_attn=rms(config, "post_attention_layernorm"), post_mlp=rms(config, "post_feedforward_layernorm")
-        ),
-    )
-    return arch(config, layer, rules=(ROTARY,))
+    attn = attention(config, bias=config.flag("attention_bias", False), qk_norm=qk_heads(config, "flat"))
+    feed = mlp(config, bias=config.flag("mlp_bias", False))
+    return arch(config, LayerSpec(attention=attn, mlp=feed, norms=post_norms(config)), rules=(ROTARY,))

@@ -5,38 +5,26 @@ from engine.graph.families.common import (
     Config,
     arch,
     attention,
+    full_every,
+    layers,
     mlp,
     plain_rope,
     qk_heads,
-    rms,
     rope,
     rope_base,
-    sliding,
+    window_layers,
 )
-from engine.graph.spec import ArchSpec, LayerSpec, Norms
+from engine.graph.families.olmo2 import post_norms
+from engine.graph.spec import ArchSpec
 
 
 def spec(config: Config) -> ArchSpec:
-    count, bias = config.positive("num_hidden_layers"), config.flag("attention_bias", False)
     head_dim = config.positive("head_dim", config.positive("hidden_size") // config.positive("num_attention_heads"))
-    every_fourth = ["full_attention" if (i + 1) % 4 == 0 else "sliding_attention" for i in range(count)]
-
-    def layer(local: bool) -> LayerSpec:
-        attn = attention(
-            config,
-            head_dim=head_dim,
-            rope=plain_rope(head_dim, rope_base(config)) if local else rope(config, head_dim, None),
-            qkv_bias=bias,
-            out_bias=bias,
-            qk_norm=qk_heads(config, "flat"),
-            **(sliding(config) if local else {}),
-        )
-        norms = Norms(
-            post_attn=rms(config, "post_attention_layernorm"), post_mlp=rms(config, "post_feedforward_layernorm")
-        )
-        return LayerSpec(attention=attn, mlp=mlp(config), norms=norms)
-
-    made = {local: layer(local) for local in (True, False)}
-    kinds = config.each("layer_types", every_fourth)
-    tied = config.flag("tie_word_embeddings", False)
-    return arch(config, [made[kind != "full_attention"] for kind in kinds], tied=tied)
+    ropes = {True: plain_rope(head_dim, rope_base(config)), False: rope(config, head_dim, None)}
+    bias, norm = config.flag("attention_bias", False), qk_heads(config, "flat")
+    attn = [
+        attention(config, head_dim=head_dim, rope=ropes[bool(window)], bias=bias, qk_norm=norm, **window)
+        for window in window_layers(config, full_every(config, 4))
+    ]
+    made = layers(config, attn.__getitem__, mlp(config), norms=post_norms(config))
+    return arch(config, made, tied=config.flag("tie_word_embeddings", False))

@@ -1,37 +1,30 @@
 """plamo3: fused q, k, v and gate, up; norms around both mixers that store w for 1 + w, 1/5 + w and 5**-1.5 + w; every
 n-th layer is global with a rope base of its own."""
 
-from engine.graph.families.common import DEFAULTS, Config, arch, attention, mlp, plain_rope, rms
-from engine.graph.spec import ArchSpec, LayerSpec, Norms, QkNorm
+from typing import Any
+
+from engine.graph.families.common import DEFAULTS, Config, arch, attention, full_every, layers, mlp, plain_rope, rms
+from engine.graph.spec import ArchSpec, AttentionSpec, Norms, QkNorm
 
 
 def spec(config: Config) -> ArchSpec:
     config = config.defaulted(DEFAULTS["plamo3"])
     window = config.positive("sliding_window", config.positive("window_size"))
+    kinds = full_every(config, config.positive("sliding_window_pattern"))
+    # mlx-lm masks one key more than its cache keeps.
+    ring: dict[str, Any] = {"cache": "rotating", "window": window + 1, "cache_size": window}
     qk_norm = QkNorm(q=rms(config, "q_norm", 1.0), k=rms(config, "k_norm", 1.0))
 
-    def layer(local: bool) -> LayerSpec:
-        base = config.number("rope_local_theta" if local else "rope_theta")
-        attn = attention(
-            config,
-            qkv="qkv_proj",
-            qk_norm=qk_norm,
-            rope=plain_rope(config.positive("head_dim"), base),
-            # mlx-lm masks one key more than its cache keeps.
-            **({"cache": "rotating", "window": window + 1, "cache_size": window} if local else {}),
-        )
-        norms = Norms(
-            pre_attn=rms(config, "pre_mixer_norm", 1.0),
-            post_attn=rms(config, "post_mixer_norm", 1.0 / 5),
-            pre_mlp=rms(config, "pre_mlp_norm", 1.0),
-            post_mlp=rms(config, "post_mlp_norm", 1.0 / (5**1.5)),
-        )
-        return LayerSpec(attention=attn, attn_key="mixer", mlp=mlp(config, up="gate_up_proj", fused=True), norms=norms)
+    def attn(i: int) -> AttentionSpec:
+        local = kinds[i] == "sliding_attention"
+        rope = plain_rope(config.positive("head_dim"), config.number("rope_local_theta" if local else "rope_theta"))
+        return attention(config, qkv="qkv_proj", qk_norm=qk_norm, rope=rope, **(ring if local else {}))
 
-    made, pattern = {local: layer(local) for local in (True, False)}, config.positive("sliding_window_pattern")
-    return arch(
-        config,
-        [made[(i + 1) % pattern != 0] for i in range(config.positive("num_hidden_layers"))],
-        layers_key="model.layers.layers",
-        norm=rms(config, "model.norm", 1.0),
+    norms = Norms(
+        pre_attn=rms(config, "pre_mixer_norm", 1.0),
+        post_attn=rms(config, "post_mixer_norm", 1.0 / 5),
+        pre_mlp=rms(config, "pre_mlp_norm", 1.0),
+        post_mlp=rms(config, "post_mlp_norm", 1.0 / (5**1.5)),
     )
+    made = layers(config, attn, mlp(config, up="gate_up_proj", fused=True), norms=norms, attn_key="mixer")
+    return arch(config, made, layers_key="model.layers.layers", norm=rms(config, "model.norm", 1.0))
