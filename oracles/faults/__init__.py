@@ -30,6 +30,7 @@ FAULTS = {
     "cold-float16-is-uniform": "oracles.faults.cold_float16:FAULT",
     "afm7-cannot-be-quantised": "oracles.faults.afm7_packing:FAULT",
     "gemma3-ropes-by-layer-type": "oracles.faults.gemma3_ropes:FAULT",
+    "packed-keys-touched": "oracles.faults.packed_keys:FAULT",
     "packed-head-normalised": "oracles.faults.packed_head:FAULT",
     "rope-scaling-ignored": "oracles.faults.rope_scaling:FAULT",
     "expert-biases-unstacked": "oracles.faults.expert_biases:FAULT",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -103,3 +104,20 @@ def test_a_quantised_afm7_runs_where_the_oracle_cannot_load_it(builder: Worker, 
     with load(tmp_path / "packed") as engine, load(tmp_path / "unpacked") as dense:
         assert engine.parameters == dense.parameters
         assert mx.array_equal(engine.logits(IDS).argmax(-1), dense.logits(IDS).argmax(-1))
+
+
+@pytest.mark.parametrize("recipe", ["stablelm", "afm7"])
+def test_quantised_keys_are_attended_where_the_oracle_dies(builder: Worker, recipe: str, tmp_path: Path) -> None:
+    found = find_recipe(recipe)
+    wide = replace(found, config={**found.config, "num_heads": 2})  # a head_dim of 32, which a group size divides
+    builder.build(wide, Form(), tmp_path / "m")
+    far = {}
+    with load(tmp_path / "m") as plain:
+        reference = plain.trace(IDS, chunk=7).logits
+    for bits in (8, 4):
+        with load(tmp_path / "m", kv=f"kv{bits}:g32") as packed:
+            trace = packed.trace(IDS, chunk=7)
+        assert set(trace.kv_live[7:]) == {f"affine{bits}:g32"}
+        assert mx.array_equal(trace.logits[:7], reference[:7])
+        far[bits] = mx.abs(trace.logits - reference).max().item()
+    assert 0 < far[8] < far[4]
