@@ -249,6 +249,7 @@ RECIPES: dict[str, Recipe] = {
     "nanbeige-loss-weights": Recipe(
         config=_llama_like(
             "nanbeige",
+            num_loops=2,
             loop_loss_weights=[0.5, 0.5],
             skip_loop_final_norm=True,
             attention_bias=True,

@@ -12,14 +12,14 @@ from engine.graph.two_scopes import TwoScopesSpec
 def spec(config: Config) -> ArchSpec:
     if config.positive("loop_num", 2) != 2:
         raise InvalidValue("config.json loop_num", config["loop_num"], "2")
-    bias, layers = config.flag("attention_bias", False), config.positive("num_hidden_layers")
+    layers = config.positive("num_hidden_layers")
     flat = config.replaced(
         rope_traditional=False,
         rope_theta=config.number("rope_theta", 500000.0),
         max_position_embeddings=config.positive("max_position_embeddings", 131072),
         num_key_value_heads=config.positive("num_key_value_heads"),
     )
-    attn = attention(flat, head_dim=config.positive("head_dim"), qkv_bias=bias, out_bias=bias)
+    attn = attention(flat, head_dim=config.positive("head_dim"), bias=config.flag("attention_bias", False))
     local = replace(attn, cache="rotating", window=config.positive("loop_window_size", 64))
     first = LayerSpec(attention=attn, mlp=mlp(config, bias=config.flag("mlp_bias", False)), norms=pre_norms(config))
     second = [

@@ -5,9 +5,8 @@ from engine.graph.spec import ArchSpec, LayerSpec
 
 
 def spec(config: Config) -> ArchSpec:
-    bias = config.flag("attention_bias", False)
     flat = config.replaced(rope_traditional=False, num_key_value_heads=config.positive("num_key_value_heads"))
-    attn = attention(flat, qkv_bias=bias, out_bias=bias)
+    attn = attention(flat, bias=config.flag("attention_bias", False))
     feed = mlp(config, bias=config.flag("mlp_bias", False))
     layer = LayerSpec(attention=attn, mlp=feed, norms=pre_norms(config))
     return arch(config, layer, tied=config.flag("tie_word_embeddings", False), rules=())
