@@ -10,13 +10,7 @@ from oracles.recipe import Recipe
 SLIDING, FULL = "sliding_attention", "full_attention"
 LAYOUTS = "oracles.layouts.moe2:"
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "beta_fast": 32.0, "beta_slow": 1.0}
-LLAMA3 = {
-    "rope_type": "llama3",
-    "factor": 4.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 64,
-}
+LLAMA3 = {"rope_type": "llama3", "factor": 4.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
 LINEAR = {"type": "linear", "factor": 2.0}
 BASE = {
     "vocab_size": 100,
