@@ -24,6 +24,8 @@ from oracles.tiny import tiny_root
 
 CHUNKS = (2048, 7, 1)
 LOADED_CHUNK = 7
+# Of a packed model's prompt fed one token at a time: past a window of 8, and few.
+SINGLES = 12
 PROMPT, STEPS, APPEND, LAST_STEPS, FREE_STEPS = 40, 8, 5, 2, 16
 # A tiny model whose free run has fewer distinct tokens than this could be equal by accident.
 DISTINCT = 3
@@ -136,8 +138,9 @@ def plan(recipe: Recipe, *, full: bool, compiled: bool = False) -> list[Planned]
     for quant in packed:
         cells.append(cell(Form(quant=quant), longest, 7))
         if full:
-            cells.append(cell(Form(quant=quant), longest, 2048))
-            cells.append(Planned(form=Form(quant=quant), label="greedy", probe=greedy))
+            cells += [cell(Form(quant=quant), longest, 2048), cell(Form(quant=quant), min(longest, SINGLES), 1)]
+    if full and packed:
+        cells.append(Planned(form=Form(quant=packed[0]), label="greedy", probe=greedy))
     if full or compiled:
         cells.append(cell(plain, longest, 7, compile=True))
         cells.append(Planned(form=plain, label="greedy", probe=greedy, compile=True))

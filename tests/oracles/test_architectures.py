@@ -90,6 +90,8 @@ def test_the_quick_plan_holds_what_every_module_must_show() -> None:
     assert not any(cell.compile for cell in cells)
     full = {(cell.form.dtype, cell.form.quant) for cell in plan(recipe, full=True)}
     assert {quant for dtype, quant in full if dtype == "float32"} == {None, *recipe.quants}
+    labels = {cell.label for cell in plan(recipe, full=True) if cell.form.quant == "mxfp8"}
+    assert {label.split(" prompt")[0] for label in labels} == {"chunk 2048", "chunk 7", "chunk 1"}
     assert {dtype for dtype, quant in full if quant is None} == {"float32", "bfloat16", "float16"}
 
 
