@@ -273,6 +273,7 @@ RECIPES: dict[str, Recipe] = {
         window=WINDOW,
         hub=_hub("tied_head"),
         norm_mean=0.0,
+        spread=SHARP,
     ),
     "plamo3-untied": Recipe(
         config=_config("plamo3", num_hidden_layers=3, window_size=64, sliding_window=WINDOW, sliding_window_pattern=3),
