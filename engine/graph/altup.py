@@ -12,10 +12,10 @@ from typing import Any
 import mlx.core as mx
 
 from engine.graph.forward import Forward, build
-from engine.graph.norms import build_norm
+from engine.graph.norms import Norm, norm_like_last
 from engine.graph.params import Weights
 from engine.graph.per_layer import PerLayerGate, PerLayerGateSpec
-from engine.graph.spec import ArchSpec, LayerSpec, NormSpec
+from engine.graph.spec import ArchSpec, LayerSpec
 from engine.kv.spec import CacheSpec
 
 
@@ -67,16 +67,17 @@ def _rescaled(first: mx.array, others: mx.array) -> mx.array:
     return others * (_magnitude(first) / mx.maximum(_magnitude(others), floor))
 
 
+def _maps(at: str, count: int, arch: ArchSpec, weights: Weights) -> list[Any]:
+    return [weights.linear(f"{at}.{i}", arch.dim, arch.dim, bias=False) for i in range(count)]
+
+
 class StackedStem:
     """Ids [B, L] -> the stack [A, B, L, D]."""
 
     def __init__(self, spec: StackedStemSpec, arch: ArchSpec, weights: Weights) -> None:
         self.stem = build(spec.stem, arch, weights)
         self.table = self.stem.table
-        self.projections = [
-            weights.linear(f"{spec.at}.altup_projections.{i}", arch.dim, arch.dim, bias=False)
-            for i in range(spec.streams - 1)
-        ]
+        self.projections = _maps(f"{spec.at}.altup_projections", spec.streams - 1, arch, weights)
 
     def __call__(self, ctx: Forward) -> mx.array:
         x = self.stem(ctx)
@@ -88,10 +89,7 @@ class Unstack:
     """The stack [A, B, L, D] -> one stream [B, L, D]."""
 
     def __init__(self, spec: UnstackSpec, arch: ArchSpec, weights: Weights, path: str) -> None:
-        self.projections = [
-            weights.linear(f"{spec.at}.altup_unembed_projections.{i}", arch.dim, arch.dim, bias=False)
-            for i in range(spec.streams - 1)
-        ]
+        self.projections = _maps(f"{spec.at}.altup_unembed_projections", spec.streams - 1, arch, weights)
 
     def __call__(self, x: mx.array, ctx: Forward) -> mx.array:
         others = mx.stack([projection(x[i]) for i, projection in enumerate(self.projections, start=1)])
@@ -100,8 +98,8 @@ class Unstack:
 
 class AltUpLayer:
     def __init__(self, spec: AltUpLayerSpec, arch: ArchSpec, weights: Weights, path: str) -> None:
-        def norm(key: str) -> Any:
-            return build_norm(NormSpec(key=key, eps=spec.per_layer.eps), arch.dim, weights, path)
+        def norm(key: str) -> Norm:
+            return norm_like_last(key, arch.dim, arch, weights, path)
 
         def coefficients(key: str, out: int) -> mx.array:
             weight = weights.take(f"{path}.altup.{key}.weight", (out, spec.streams)).astype(mx.float32)

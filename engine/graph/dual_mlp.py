@@ -13,21 +13,20 @@ import mlx.core as mx
 from engine.graph.experts import Experts, combine
 from engine.graph.forward import Forward
 from engine.graph.mlp import Mlp
-from engine.graph.norms import Norm, build_norm
+from engine.graph.norms import Norm, norm_like_last
 from engine.graph.params import Weights
-from engine.graph.spec import ArchSpec, MlpSpec, NormSpec
+from engine.graph.spec import ArchSpec, MlpSpec
 from engine.kv.spec import CacheSpec
 
 
 @dataclass(frozen=True, kw_only=True)
 class DualMlpSpec:
-    """Keys are relative to the layer: mlp, router, experts.switch_glu and four norms. eps: of all norms."""
+    """Keys are relative to the layer: mlp, router, experts.switch_glu and four norms."""
 
     dense: MlpSpec
     expert: MlpSpec
     experts: int
     top_k: int
-    eps: float
     caches: tuple[CacheSpec, ...] = ()
 
 
@@ -36,9 +35,10 @@ class DualMlp:
 
     def __init__(self, spec: DualMlpSpec, arch: ArchSpec, weights: Weights, path: str) -> None:
         def norm(key: str) -> Norm:
-            return build_norm(NormSpec(key=key, eps=spec.eps), arch.dim, weights, path)
+            return norm_like_last(key, arch.dim, arch, weights, path)
 
-        self.spec = spec
+        assert arch.norm is not None
+        self.top_k, self.eps = spec.top_k, arch.norm.eps
         self.pre, self.post = norm("pre_feedforward_layernorm"), norm("post_feedforward_layernorm_1")
         self.pre_experts, self.post_experts = norm("pre_feedforward_layernorm_2"), norm("post_feedforward_layernorm_2")
         self.mlp = Mlp(spec.dense, arch, weights, f"{path}.mlp")
@@ -55,8 +55,8 @@ class DualMlp:
 
     def _route(self, x: mx.array) -> tuple[mx.array, mx.array]:
         """Expert ids [B, L, k] and their weights: softmax over the picked logits, times a factor per expert."""
-        k = self.spec.top_k
-        logits = self.router(mx.fast.rms_norm(x, self.router_norm, self.spec.eps))  # [B, L, N]
+        k = self.top_k
+        logits = self.router(mx.fast.rms_norm(x, self.router_norm, self.eps))  # [B, L, N]
         ids = mx.argpartition(logits, kth=-k, axis=-1)[..., -k:]
         scores = mx.softmax(mx.take_along_axis(logits, ids, axis=-1), axis=-1)
         return ids, scores * self.expert_scale[ids]

@@ -6,11 +6,12 @@ Letters: H heads, E head dimension; the last axis is normalised.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import mlx.core as mx
 
 from engine.graph.params import Weights
-from engine.graph.spec import NormSpec
+from engine.graph.spec import ArchSpec, NormSpec
 
 Norm = Callable[[mx.array], mx.array]
 
@@ -69,3 +70,9 @@ def build_norm(spec: NormSpec, dim: int, weights: Weights, path: str, heads: int
         return RmsNorm(weight, spec.eps)
     bias = weights.take(f"{key}.bias", (dim,)) if spec.bias else None
     return LayerNorm(weight, bias, spec.eps)
+
+
+def norm_like_last(key: str, dim: int, arch: ArchSpec, weights: Weights, path: str) -> Norm:
+    """A norm under `key` of the kind and with the epsilon of the final one."""
+    assert arch.norm is not None
+    return build_norm(replace(arch.norm, key=key), dim, weights, path)

@@ -12,9 +12,9 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from engine.graph.forward import Forward, build
-from engine.graph.norms import build_norm
+from engine.graph.norms import norm_like_last
 from engine.graph.params import Weights
-from engine.graph.spec import ArchSpec, LayerSpec, NormSpec, StemSpec
+from engine.graph.spec import ArchSpec, LayerSpec, StemSpec
 from engine.kv.spec import CacheSpec
 
 
@@ -27,7 +27,6 @@ class PerLayerStemSpec:
     at: str
     vocab: int
     dim: int
-    eps: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +35,6 @@ class PerLayerGateSpec:
 
     index: int
     dim: int
-    eps: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +63,7 @@ class PerLayerStem:
         self.table = self.stem.table
         self.rows = weights.embedding(f"{spec.at}.embed_tokens_per_layer", spec.vocab, width)
         self.projection = weights.linear(f"{spec.at}.per_layer_model_projection", width, arch.dim, bias=False)
-        self.norm = build_norm(NormSpec(key="per_layer_projection_norm", eps=spec.eps), spec.dim, weights, spec.at)
+        self.norm = norm_like_last("per_layer_projection_norm", spec.dim, arch, weights, spec.at)
         self.scale = arch.dim**-0.5
 
     def __call__(self, ctx: Forward) -> mx.array:
@@ -84,7 +82,7 @@ class PerLayerGate:
         self.index = spec.index
         self.gate = weights.linear(f"{path}.per_layer_input_gate", spec.dim, arch.dim, bias=False)
         self.projection = weights.linear(f"{path}.per_layer_projection", arch.dim, spec.dim, bias=False)
-        self.norm = build_norm(NormSpec(key="post_per_layer_input_norm", eps=spec.eps), arch.dim, weights, path)
+        self.norm = norm_like_last("post_per_layer_input_norm", arch.dim, arch, weights, path)
 
     def __call__(self, x: mx.array, ctx: Forward) -> mx.array:
         gated = nn.gelu_approx(self.gate(x)) * ctx.extras["per_layer"][:, :, self.index, :]  # [B, L, P]

@@ -16,7 +16,7 @@ AT = "model.language_model"
 
 def spec(config: Config) -> ArchSpec:
     text = config.inner("text_config")
-    windows, streams, eps = window_layers(text), text.positive("altup_num_inputs"), text.number("rms_norm_eps")
+    windows, streams = window_layers(text), text.positive("altup_num_inputs")
     if streams < 2:
         raise InvalidValue("config.json text_config.altup_num_inputs", streams, "an integer >= 2")
     sources = shared_caches(text["layer_types"], text.count("num_kv_shared_layers"))
@@ -31,7 +31,7 @@ def spec(config: Config) -> ArchSpec:
         attn = attention(text, rope=plain_rope(head_dim, base), **fields)
         return AltUpLayerSpec(
             layer=LayerSpec(attention=attn, mlp=mlp(here, **feed), norms=around(text, 0.0)),
-            per_layer=PerLayerGateSpec(index=i, dim=width, eps=eps),
+            per_layer=PerLayerGateSpec(index=i, dim=width),
             streams=streams,
             active=text.count("altup_active_idx"),
             coef_clip=text.read("altup_coef_clip", None),
@@ -41,7 +41,7 @@ def spec(config: Config) -> ArchSpec:
 
     stem = StemSpec(key=f"{AT}.embed_tokens", scale=text.positive("hidden_size") ** 0.5)
     rows = text.positive("vocab_size_per_layer_input")
-    inputs = PerLayerStemSpec(stem=stem, at=AT, vocab=rows, dim=width, eps=eps)
+    inputs = PerLayerStemSpec(stem=stem, at=AT, vocab=rows, dim=width)
     return arch(
         text,
         [layer(i) for i in range(len(windows))],

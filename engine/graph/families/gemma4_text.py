@@ -21,7 +21,7 @@ _RULES = (
 
 def spec(config: Config) -> ArchSpec:
     config = config.defaulted(DEFAULTS["gemma4_text"])
-    layers, eps = config.positive("num_hidden_layers"), config.number("rms_norm_eps")
+    layers = config.positive("num_hidden_layers")
     pattern = ["sliding_attention"] * (config.positive("sliding_window_pattern") - 1) + ["full_attention"]
     kinds = config.each("layer_types", (pattern * layers)[:layers])
     sources = shared_caches(kinds, config.count("num_kv_shared_layers"))
@@ -34,16 +34,16 @@ def spec(config: Config) -> ArchSpec:
         if config.flag("enable_moe_block", False):
             expert = replace(feed, hidden=config.positive("moe_intermediate_size"))
             count, top_k = config.positive("num_experts"), config.positive("top_k_experts")
-            fields["mlp"] = DualMlpSpec(dense=feed, expert=expert, experts=count, top_k=top_k, eps=eps)
+            fields["mlp"] = DualMlpSpec(dense=feed, expert=expert, experts=count, top_k=top_k)
             fields |= {"mlp_key": "", "norms": replace(fields["norms"], pre_mlp=None)}
         inner = LayerSpec(attention=_attention(config, kinds[i], sources[i]), **fields)
-        gate = PerLayerGateSpec(index=i, dim=width, eps=eps) if width else None
+        gate = PerLayerGateSpec(index=i, dim=width) if width else None
         return TailedLayerSpec(layer=inner, per_layer=gate, factor="layer_scalar")
 
     stem: Any = StemSpec(scale=config.positive("hidden_size") ** 0.5)
     if width:
         rows = config.positive("vocab_size_per_layer_input")
-        stem = PerLayerStemSpec(stem=stem, at="model", vocab=rows, dim=width, eps=eps)
+        stem = PerLayerStemSpec(stem=stem, at="model", vocab=rows, dim=width)
     tied, cap = config.flag("tie_word_embeddings"), config.get("final_logit_softcapping")
     head = HeadSpec(tied=tied, softcap=cap, softcap_compiled=True)
     return arch(config, [layer(i) for i in range(layers)], stem=stem, head=head, rules=(*_RULES, unread(sources)))
