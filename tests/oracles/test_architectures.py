@@ -21,9 +21,9 @@ from oracles.parity import DIFFERS, EQUAL, FAILED, NOT_RUN
 from oracles.recipe import Form, Recipe, find_recipe, recipes, resolve
 from oracles.recipes import GROUPS
 
-# One recipe a group also runs with fusion on; two go through the mutations.
+# One recipe a group also runs with fusion on; three go through the mutations.
 COMPILED = tuple(next(iter(resolve(place))) for place in GROUPS.values())
-MUTATED = ("qwen3", "mixtral")
+MUTATED = ("qwen3", "gemma3_text", "mixtral")
 
 
 @pytest.fixture(scope="module")
