@@ -40,7 +40,7 @@ def mixture(config: Config, bias: bool) -> MoeSpec:
 def spec(config: Config) -> ArchSpec:
     bias, head_dim = config.flag("use_bias", False), even_head_dim(config)
     rotated = config.count("rotary_dim", 0) or int(head_dim * config.number("partial_rotary_factor", 1.0))
-    normed = config.flag("use_qk_norm", False)
+    normed = qk_heads(config, q="query_layernorm", k="key_layernorm") if config.flag("use_qk_norm", False) else None
     attn = attention(
         config,
         head_dim=head_dim,
@@ -49,14 +49,13 @@ def spec(config: Config) -> ArchSpec:
         o="dense",
         qkv_bias=config.flag("use_qkv_bias", False),
         out_bias=bias,
-        qk_norm=qk_heads(config, q="query_layernorm", k="key_layernorm") if normed else None,
+        qk_norm=normed,
     )
     sparse, first = mixture(config, bias), config.count("first_k_dense_replace")
     made = layers(config, attn, lambda i: sparse if i >= first else mlp(config, bias=bias), attn_key="attention")
     tied, unit = config.flag("tie_word_embeddings", False), config.flag("norm_head", False)
     if tied and unit:
         raise InvalidValue("config.json norm_head", unit, "false with tie_word_embeddings, as there is no head")
-    renamed = Rename(r"\.mlp\.gate\.(weight|bias)$", r".mlp.gate.gate_proj.\1")
-    changed = (Change(r"^lm_head\.weight$", unit_columns),) if unit else ()
-    rules = (*stacked("mlp", "switch_mlp"), renamed, *changed)
+    rules = (*stacked("mlp", "switch_mlp"), Rename(r"\.mlp\.gate\.(weight|bias)$", r".mlp.gate.gate_proj.\1"))
+    rules += (Change(r"^lm_head\.weight$", unit_columns),) if unit else ()
     return arch(config, made, tied=tied, stem=StemSpec(key="model.word_embeddings"), more_rules=rules)

@@ -40,23 +40,20 @@ def spec(config: Config) -> ArchSpec:
         raise InvalidValue("config.json rope_scaling.factor", scaling["factor"], "1: only alpha enlarges the base")
     scaling.choice("type", ("dynamic", "default"))
     turn = {"type": "ntk-alpha", "alpha": scaling.number("alpha")}
-    normed = qk_heads(config, "rotated", "query_layernorm", "key_layernorm") if config.flag("use_qk_norm") else None
+    normed = qk_heads(config, "rotated", "query_layernorm", "key_layernorm")
     attn = attention(
         config,
         head_dim=head_dim,
         rope=RopeSpec(dims=head_dim, base=config.number("rope_theta"), scaling=turn),
         bias=config.flag("attention_bias"),
-        qk_norm=normed,
+        qk_norm=normed if config.flag("use_qk_norm") else None,
     )
     given, taken = replace(attn, projection="given"), replace(attn, projection="taken")
     share = config.positive("cla_share_factor") if config.flag("use_cla") else 1
     made = layers(config, lambda i: attn if share == 1 else taken if i % share else given, partial(mixture, config))
+    apart = (r"\1q_proj.weight", r"\1k_proj.weight", r"\1v_proj.weight")
     rules = (
-        Split(
-            r"(.*\.)qkv_proj\.weight",
-            (r"\1q_proj.weight", r"\1k_proj.weight", r"\1v_proj.weight"),
-            partial(by_head, attn.kv_heads, head_dim),
-        ),
+        Split(r"(.*\.)qkv_proj\.weight", apart, partial(by_head, attn.kv_heads, head_dim)),
         Split(r"(.*\.)gate_and_up_proj\.weight", (r"\1up_proj.weight", r"\1gate_proj.weight"), halves(axis=0)),
         *stacked("mlp", "switch_mlp"),
     )
