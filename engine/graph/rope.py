@@ -11,8 +11,13 @@ from typing import Any
 
 import mlx.core as mx
 
-from engine.errors import UnsupportedConfig
+from engine.errors import InvalidValue, UnsupportedConfig
 from engine.graph.spec import RopeSpec
+
+_NUMBERS = {
+    *("alpha", "factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
+    *("beta_fast", "beta_slow", "mscale", "mscale_all_dim", "partial_rotary_factor"),
+}
 
 Rope = Callable[[mx.array, int], mx.array]  # ([B, H, L, D], offset) -> [B, H, L, D]
 
@@ -21,12 +26,26 @@ def build_rope(spec: RopeSpec) -> Rope:
     """The rope of a spec; an unknown type is `UnsupportedConfig`, naming the known ones."""
     scaling = dict(spec.scaling)
     kind = scaling.get("type") or scaling.get("rope_type", "default")
-    if kind not in _VARIANTS:
+    if not isinstance(kind, str) or kind not in _VARIANTS:
         raise UnsupportedConfig(f"rope_scaling type {kind!r}; known: {', '.join(sorted(_VARIANTS))}")
+    if kind != "default":
+        _check_numbers(scaling)
     try:
         return _VARIANTS[kind](spec, scaling)
     except KeyError as error:
         raise UnsupportedConfig(f"rope_scaling of type {kind!r} lacks {error.args[0]!r}") from error
+
+
+def _check_numbers(scaling: dict[str, Any]) -> None:
+    """Raise InvalidValue for what is no number and would be computed with."""
+    for key in scaling.keys() & _NUMBERS:
+        value = scaling[key]
+        number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        if not number or value < 0 or (value == 0 and not key.startswith("mscale")):
+            raise InvalidValue(f"config.json rope_scaling.{key}", value, "a finite number > 0")
+    factors = scaling.get("long_factor", 1.0)
+    if not all(isinstance(v, (int, float)) for v in (factors if isinstance(factors, list) else [factors])):
+        raise InvalidValue("config.json rope_scaling.long_factor", factors, "a number or a list of numbers")
 
 
 def _with_base(spec: RopeSpec, scale: float) -> Rope:
@@ -132,8 +151,9 @@ def _positions(spec: RopeSpec, scaling: dict[str, Any]) -> Rope:
 
 def _mrope(spec: RopeSpec, scaling: dict[str, Any]) -> Rope:
     """On text the three position streams agree: a plain rope."""
-    if len(scaling.get("mrope_section", [])) != 3:
-        raise UnsupportedConfig(f"rope_scaling mrope_section={scaling.get('mrope_section')!r}; known: three sections")
+    sections = scaling.get("mrope_section", [])
+    if not isinstance(sections, list) or len(sections) != 3:
+        raise UnsupportedConfig(f"rope_scaling mrope_section={sections!r}; known: three sections")
     return _with_base(spec, 1.0)
 
 

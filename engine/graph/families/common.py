@@ -150,8 +150,8 @@ def rope(config: Config, dims: int, theta: object = 10000.0, traditional: bool =
     nested = given if isinstance(given, Mapping) else {}
     base = rope_base(config, theta)
     for key in ("rope_scaling", "rope_parameters"):
-        if not isinstance(config.get(key) or {}, Mapping):
-            raise InvalidValue(f"config.json {key}", config[key], "an object or null")
+        if config.get(key) is not None and not isinstance(config[key], Mapping):
+            raise InvalidValue(f"config.json {config.path}{key}", config[key], "an object or null")
     return RopeSpec(
         dims=dims,
         base=base,

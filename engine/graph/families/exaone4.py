@@ -11,7 +11,7 @@ from engine.graph.spec import ArchSpec, AttentionSpec
 
 def spec(config: Config) -> ArchSpec:
     pattern, head_dim = config.read("sliding_window_pattern", ""), config.positive("head_dim")
-    if pattern and set(pattern) != {"L", "G"}:
+    if pattern and (not isinstance(pattern, str) or set(pattern) != {"L", "G"}):
         raise InvalidValue("config.json sliding_window_pattern", pattern, "null, or a string of the letters L and G")
 
     def attn(i: int) -> AttentionSpec:

@@ -53,7 +53,7 @@ def _attention(config: Config, kind: str, source: int | None) -> AttentionSpec:
     head_dim, kv_heads = config.positive("head_dim"), config.positive("num_key_value_heads")
     window, values = sliding(config), "own"
     if kind == "full_attention":
-        window, head_dim = {}, config.get("global_head_dim") or head_dim
+        window, head_dim = {}, config.count("global_head_dim", 0) or head_dim
         if config.flag("attention_k_eq_v", False):
             values, kv_heads = "keys", config.positive("num_global_key_value_heads", kv_heads)
     ropes = config.read("rope_parameters", DEFAULTS["gemma4_text"]["rope_parameters"])

@@ -38,8 +38,10 @@ def spec(config: Config) -> ArchSpec:
 
     count = text.positive("num_hidden_layers")
     local = [(i + 1) % 4 != 0 for i in range(count)]  # fixed in mlx-lm
-    if text.read("no_rope_layer_interval", 4) != 4 or [bool(v) for v in text.get("no_rope_layers") or local] != local:
-        raise InvalidValue("config.json text_config.no_rope_layers", text.get("no_rope_layers"), "every fourth layer")
+    given = text.get("no_rope_layers") or local
+    turns = [bool(v) for v in given] if isinstance(given, list) else given
+    if text.read("no_rope_layer_interval", 4) != 4 or turns != local:
+        raise InvalidValue("config.json text_config.no_rope_layers", given, "every fourth layer")
 
     def attn(i: int) -> AttentionSpec:
         changes: dict[str, Any] = {"rope": None, "query_scale": grown}
