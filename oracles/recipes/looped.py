@@ -318,7 +318,7 @@ RECIPES: dict[str, Recipe] = {
             "num_key_value_heads": 4,
         }
     ),
-    "starcoder2": Recipe(config=_STARCODER2),
+    "starcoder2": Recipe(config=_STARCODER2, spread={r"embed_tokens\.weight": (0.0, 0.05)}),
     "starcoder2-untied": Recipe(config={**_STARCODER2, "tie_word_embeddings": False, "num_key_value_heads": 4}),
     "talkie": Recipe(config=_TALKIE, hub="oracles.layouts.looped:talkie"),
     "telechat3": Recipe(config=_llama_like("telechat3", rope_theta=9000.0, rope_scaling=_YARN)),
