@@ -29,14 +29,14 @@ def build_rope(spec: RopeSpec) -> Rope:
     if not isinstance(kind, str) or kind not in _VARIANTS:
         raise UnsupportedConfig(f"rope_scaling type {kind!r}; known: {', '.join(sorted(_VARIANTS))}")
     if kind != "default":
-        _check_numbers(scaling)
+        _check_numbers(scaling, spec.dims)
     try:
         return _VARIANTS[kind](spec, scaling)
     except KeyError as error:
         raise UnsupportedConfig(f"rope_scaling of type {kind!r} lacks {error.args[0]!r}") from error
 
 
-def _check_numbers(scaling: dict[str, Any]) -> None:
+def _check_numbers(scaling: dict[str, Any], dims: int) -> None:
     """Raise InvalidValue for what is no number and would be computed with."""
     for key in scaling.keys() & _NUMBERS:
         value = scaling[key]
@@ -44,8 +44,11 @@ def _check_numbers(scaling: dict[str, Any]) -> None:
         if not number or value < 0 or (value == 0 and not key.startswith("mscale")):
             raise InvalidValue(f"config.json rope_scaling.{key}", value, "a finite number > 0")
     factors = scaling.get("long_factor", 1.0)
-    if not all(isinstance(v, (int, float)) for v in (factors if isinstance(factors, list) else [factors])):
-        raise InvalidValue("config.json rope_scaling.long_factor", factors, "a number or a list of numbers")
+    each = factors if isinstance(factors, list) else [factors]
+    if not all(isinstance(v, (int, float)) for v in each) or len(each) not in (1, dims // 2):
+        raise InvalidValue("config.json rope_scaling.long_factor", factors, f"a number or a list of {dims // 2}")
+    if scaling.get("partial_rotary_factor", 1.0) > 1:
+        raise InvalidValue("config.json partial_rotary_factor", scaling["partial_rotary_factor"], "a number in (0, 1]")
 
 
 def _with_base(spec: RopeSpec, scale: float) -> Rope:

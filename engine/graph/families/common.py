@@ -157,7 +157,7 @@ def rope(config: Config, dims: int, theta: object = 10000.0, traditional: bool =
         base=base,
         traditional=config.flag("rope_traditional", traditional),
         scaling=config.read("rope_scaling", nested),
-        max_positions=config.read("max_position_embeddings", None),
+        max_positions=config.count("max_position_embeddings", 0) or None,
     )
 
 
