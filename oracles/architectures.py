@@ -241,7 +241,10 @@ class ArchRun:
             return self._refused(name, module, planned, OracleRefused(result.why))
         status, why = result.status, _why(result)
         if status == EQUAL and isinstance(planned.probe, GenerateProbe) and result.distinct_tokens < DISTINCT:
-            status, why = FAILED, f"{result.distinct_tokens} distinct tokens in the free run: draw the embedding wider (Recipe.spread)"
+            status, why = (
+                FAILED,
+                f"{result.distinct_tokens} distinct tokens in the free run: draw the embedding wider (Recipe.spread)",
+            )
         return ArchResult(name, module, planned, status, why, result)
 
     def _same_parameters(self, verdict: ArchResult, *folders: Path | OracleRefused) -> ArchResult:
