@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from oracles.faults.entry import Fault, Shown
 
 CONFIG = {
@@ -26,7 +28,7 @@ def probe(model: str) -> Shown:
     mx.random.seed(1)
     built = Model(ModelArgs.from_dict(CONFIG))
     after = [built(mx.array([[5, second]]))[0, 0, :1000] for second in (6, 7)]
-    moved = mx.abs(after[0] - after[1]).max().item()
+    moved = cast(float, mx.abs(after[0] - after[1]).max().item())
     return Shown(moved > 0, f"the second token of a prompt changes the first one's logits by {moved:.3g}")
 
 
