@@ -130,13 +130,13 @@ def _yarn(spec: RopeSpec, scaling: dict[str, Any]) -> Rope:
 
 
 def _longrope(spec: RopeSpec, scaling: dict[str, Any]) -> Rope:
-    """Only the long factors are used, at every length; rotated values are scaled first."""
+    """Only the long factors are used, at every length; rotated values are scaled first ("gain" says by how much)."""
     trained = scaling["original_max_position_embeddings"]
     freqs = spec.base ** (mx.arange(0, spec.dims, 2, dtype=mx.float32) / spec.dims)
     factor = (spec.max_positions or trained) / trained
     gain = 1.0 if factor <= 1.0 else math.sqrt(1 + math.log(factor) / math.log(trained))
     freqs = mx.array(scaling["long_factor"], dtype=mx.float32) * freqs
-    return _with_freqs(spec, freqs, scaling.get("long_mscale") or gain, always=True)
+    return _with_freqs(spec, freqs, scaling.get("gain") or gain, always=True)
 
 
 def _proportional(spec: RopeSpec, scaling: dict[str, Any]) -> Rope:

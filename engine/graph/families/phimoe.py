@@ -12,11 +12,15 @@ def _rope(config: Config, dims: int) -> RopeSpec:
     if config.get("rope_scaling") is None:
         return plain_rope(dims, base)
     scaling = dict(config.inner("rope_scaling"))
-    trained = config.positive("original_max_position_embeddings", 4096)
+    fields: dict[str, float] = {
+        "original_max_position_embeddings": config.positive("original_max_position_embeddings", 4096)
+    }
+    # Only this module reads the stated scale; mlx-lm's common longrope always computes it.
+    fields["gain"] = config.inner("rope_scaling").number("long_mscale")
     return RopeSpec(
         dims=dims,
         base=base,
-        scaling={**scaling, "type": "longrope", "original_max_position_embeddings": trained},
+        scaling={**scaling, **fields, "type": "longrope"},
         max_positions=config.positive("max_position_embeddings", 131072),
     )
 
