@@ -94,6 +94,13 @@ class Config(Mapping[str, Any]):
             raise InvalidValue(f"config.json {self.path}{key}", value, f"a finite number >{'=' if zero else ''} 0")
         return value
 
+    def holding(self, key: str, kind: type, default: object = _MISSING) -> Any:
+        """A list or an object."""
+        value = self.read(key, default)
+        if not isinstance(value, kind):
+            raise InvalidValue(f"config.json {self.path}{key}", value, "a list" if kind is list else "an object")
+        return value
+
     def flag(self, key: str, default: object = _MISSING) -> bool:
         """A true or false field."""
         return bool(self.read(key, default))

@@ -56,7 +56,7 @@ def _attention(config: Config, kind: str, source: int | None) -> AttentionSpec:
         window, head_dim = {}, config.count("global_head_dim", 0) or head_dim
         if config.flag("attention_k_eq_v", False):
             values, kv_heads = "keys", config.positive("num_global_key_value_heads", kv_heads)
-    ropes = config.read("rope_parameters", DEFAULTS["gemma4_text"]["rope_parameters"])
+    ropes = config.holding("rope_parameters", dict, DEFAULTS["gemma4_text"]["rope_parameters"])
     turning = config.replaced(rope_theta=None, rope_scaling=None, rope_parameters=ropes.get(kind, {}))
     return attention(
         config,

@@ -13,7 +13,7 @@ def spec(config: Config) -> ArchSpec:
     flat = config.replaced(rope_traditional=False, num_key_value_heads=config.positive("num_key_value_heads"))
     attn = attention(flat, bias=config.flag("attention_bias", False))
     feed = mlp(config, bias=config.flag("mlp_bias", False))
-    loops, losses = config.positive("num_loops", 1), config.read("loop_loss_weights", None)
+    loops, losses = config.positive("num_loops", 1), config.holding("loop_loss_weights", list, [])
     return arch(
         config,
         LayerSpec(attention=attn, mlp=feed, norms=pre_norms(config)),

@@ -9,7 +9,7 @@ from engine.graph.spec import ArchSpec, LayerSpec, Norms, NormSpec, RopeSpec
 
 def _rope(config: Config, dims: int) -> RopeSpec:
     """Only linear scaling is known (register: "linear-rope-refused")."""
-    scaling = config.read("rope_scaling", {})
+    scaling = config.holding("rope_scaling", dict, {})
     kind = scaling.get("type") or scaling.get("rope_type")
     if scaling and kind != "linear":
         raise InvalidValue("config.json rope_scaling type", kind, ("linear",))

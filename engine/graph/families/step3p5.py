@@ -33,7 +33,7 @@ def _attention(config: Config, window: dict[str, Any]) -> AttentionSpec:
     """`config`: of one layer."""
     local = config.inner("attention_other_setting") if window and config.get("attention_other_setting") else config
     kind = "sliding_attention" if window and config.get("layer_types") else "full_attention"
-    only = config.read("yarn_only_types", [])
+    only = config.holding("yarn_only_types", list, [])
     dims = int(config.positive("head_dim") * config.number("partial_rotary_factors", 1.0))
     return attention(
         config,
