@@ -10,7 +10,7 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_flatten, tree_unflatten
-from mlx_lm.utils import _get_classes, quantize_model
+from mlx_lm.utils import MODEL_REMAPPING, _get_classes, quantize_model
 
 from engine import errors
 from oracles.recipe import Form, Recipe, draw, kind_of, resolve
@@ -48,7 +48,8 @@ def build(recipe: Recipe, form: Form, folder: Path) -> dict[str, Any]:
     mx.eval(weights)
     folder.parent.mkdir(parents=True, exist_ok=True)
     write_model(folder, config, weights)
-    return {"module": model_class.__module__.split(".")[-1], "kinds": kinds}
+    module = MODEL_REMAPPING.get(config["model_type"], config["model_type"])
+    return {"module": module, "kinds": kinds}
 
 
 def _fill(model: nn.Module, recipe: Recipe, form: Form) -> list[str]:
