@@ -24,7 +24,7 @@ from oracles.tiny import tiny_root
 
 CHUNKS = (2048, 7, 1)
 LOADED_CHUNK = 7
-# Of a packed model's prompt fed one token at a time: past a window of 8, and few.
+# A prompt fed one token at a time where a longer one shows nothing more: past a window of 8, and few.
 SINGLES = 12
 PROMPT, STEPS, APPEND, LAST_STEPS, FREE_STEPS = 40, 8, 5, 2, 16
 # A tiny model whose free run has fewer distinct tokens than this could be equal by accident.
@@ -123,7 +123,8 @@ def plan(recipe: Recipe, *, full: bool, compiled: bool = False) -> list[Planned]
         return Planned(form=form, label=label, probe=forced(recipe, prompt, chunk), **fields)
 
     plain = Form()
-    cells = [cell(plain, prompt, chunk) for chunk in CHUNKS for prompt in lengths]
+    singles = lengths if full or recipe.window else (SINGLES,)
+    cells = [cell(plain, prompt, chunk) for chunk in CHUNKS for prompt in (singles if chunk == 1 else lengths)]
     cells.append(Planned(form=plain, label="greedy", probe=greedy))
     if recipe.hub is not None:
         cells.append(cell(Form(layout="hub"), longest, 7, same_as=plain))
