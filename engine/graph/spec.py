@@ -221,7 +221,7 @@ class RouterSpec:
 class MoeSpec:
     """A mixture of gated experts, stacked [experts, out, in] under `at`.
 
-    plain: experts are up-act-down without a gate (keys of `MlpSpec` with gate None). cast: the weighted sum is cast to
+    expert: one of them; with gate None it is up-act-down. cast: the weighted sum is cast to
     the experts' dtype. scores_float32: scores are cast first. compiled: the weighted sum as mlx-lm compiles it.
     scale: on the weighted sum. shared: a dense MLP under `shared_at` that is added; shared_gate: key of a sigmoid gate
     on it. prescale: x times the (single) score enters the expert, nothing is weighted after it.

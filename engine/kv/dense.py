@@ -5,6 +5,9 @@ Letters as in base.py; C is the allocated capacity, a multiple of the step.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import mlx.core as mx
 
 from engine.kv.base import KVView, LayerKV, scheme_name
@@ -15,11 +18,22 @@ from engine.types import CacheLayer
 STEP = 256
 
 
-class DenseView(KVView):
-    """`window`: keys that a token may see, where it is not all of them."""
+# The mask of `length` queries: an array [L, S], "causal", or None where every key may be seen.
+Visible = Callable[[int, Masks], "mx.array | str | None"]
 
-    def __init__(self, keys: mx.array, values: mx.array, offset: int, window: int | None = None) -> None:
-        self.keys, self.values, self.offset, self.window = keys, values, offset, window
+
+def causal(offset: int, window: int | None, length: int, masks: Masks) -> mx.array | str | None:
+    """Every earlier key, or the last `window` of them."""
+    if window is not None:
+        return masks.causal(length, offset, window)
+    return None if length == 1 else "causal"
+
+
+class DenseView(KVView):
+    """Keys and values as they are, in whatever order their cache keeps them; `visible` is the cache's mask."""
+
+    def __init__(self, keys: mx.array, values: mx.array, offset: int, visible: Visible) -> None:
+        self.keys, self.values, self.offset, self.visible = keys, values, offset, visible
 
     def attend(
         self,
@@ -30,12 +44,9 @@ class DenseView(KVView):
         softcap: float | None = None,
         sinks: mx.array | None = None,
     ) -> mx.array:
+        mask = self.visible(queries.shape[2], masks)
         if softcap is not None:
-            return self._attend_capped(queries, scale, softcap, masks)
-        length = queries.shape[2]
-        mask: mx.array | str | None = None if length == 1 else "causal"
-        if self.window is not None:
-            mask = masks.causal(length, self.offset, self.window)
+            return self._attend_capped(queries, scale, softcap, mask, masks)
         return mx.fast.scaled_dot_product_attention(
             queries, self.keys, self.values, scale=scale, mask=mask, sinks=sinks
         )
@@ -43,7 +54,9 @@ class DenseView(KVView):
     def dense(self) -> tuple[mx.array, mx.array]:
         return self.keys, self.values
 
-    def _attend_capped(self, queries: mx.array, scale: float, softcap: float, masks: Masks) -> mx.array:
+    def _attend_capped(
+        self, queries: mx.array, scale: float, softcap: float, mask: mx.array | str | None, masks: Masks
+    ) -> mx.array:
         """The op order of mlx-lm's gemma2 (models/gemma2.py): scale, product, cap, mask, precise softmax."""
         B, H, L, D = queries.shape
         K = self.keys.shape[1]
@@ -55,9 +68,9 @@ class DenseView(KVView):
         scores = queries @ keys.swapaxes(-1, -2)  # [..., L, S]
         scores = mx.tanh(scores / softcap)
         scores = scores * softcap
-        if L > 1:
-            floor = mx.array(mx.finfo(scores.dtype).min, scores.dtype)
-            scores = mx.where(masks.causal(L, self.offset), scores, floor)
+        if mask is not None:
+            seen = masks.causal(L, keys.shape[-2] - L) if isinstance(mask, str) else mask
+            scores = mx.where(seen, scores, mx.array(mx.finfo(scores.dtype).min, scores.dtype))
         scores = mx.softmax(scores, precise=True, axis=-1)
         return (scores @ values).reshape(B, H, L, -1)
 
@@ -73,35 +86,45 @@ class DenseKV(LayerKV):
 
     def append(self, keys: mx.array, values: mx.array) -> KVView:
         start, end = self.offset, self.offset + keys.shape[2]
-        self.keys = _grown(self.keys, keys, start)
-        self.values = _grown(self.values, values, start)
+        self.keys = grown(self.keys, keys, start)
+        self.values = grown(self.values, values, start)
         self.keys[..., start:end, :] = keys
         self.values[..., start:end, :] = values
         self.offset = end
-        return DenseView(self.keys[..., :end, :], self.values[..., :end, :], start, self.window)
+        return DenseView(self.keys[..., :end, :], self.values[..., :end, :], start, partial(causal, start, self.window))
 
     def arrays(self) -> list[mx.array]:
         return [] if self.keys is None or self.values is None else [self.keys, self.values]
 
     def describe(self, layer: int) -> CacheLayer:
-        arrays = self.arrays()
-        return CacheLayer(
-            layer=layer,
-            scheme=scheme_name(None, None),
-            offset=self.offset,
-            dtype=str(arrays[0].dtype).removeprefix("mlx.core.") if arrays else "empty",
-            bits=None,
-            group_size=None,
-            kv_bytes=sum(a.nbytes for a in arrays),
-        )
+        return describe_native(self, "full", layer)
 
 
-def _grown(buffer: mx.array | None, new: mx.array, used: int) -> mx.array:
+def describe_native(kv: LayerKV, layout: str, layer: int) -> CacheLayer:
+    """What a cache in the model's dtype stores."""
+    arrays = kv.arrays()
+    return CacheLayer(
+        layer=layer,
+        scheme=scheme_name(None, None),
+        layout=layout,
+        offset=kv.offset,
+        dtype=str(arrays[0].dtype).removeprefix("mlx.core.") if arrays else "empty",
+        bits=None,
+        group_size=None,
+        kv_bytes=sum(a.nbytes for a in arrays),
+    )
+
+
+def grown(buffer: mx.array | None, new: mx.array, used: int) -> mx.array:
     """`buffer` with room for `new` [B, K, L, D] after `used` tokens: [B, K, C, D]."""
-    B, K, L, D = new.shape
+    L = new.shape[2]
     if buffer is not None and used + L <= buffer.shape[2]:
         return buffer
-    room = mx.zeros((B, K, (STEP + L - 1) // STEP * STEP, D), new.dtype)
-    if buffer is None:
-        return room
-    return mx.concatenate([buffer[..., :used, :], room], axis=2)
+    more = room(new, (STEP + L - 1) // STEP * STEP)
+    return more if buffer is None else mx.concatenate([buffer[..., :used, :], more], axis=2)
+
+
+def room(like: mx.array, tokens: int) -> mx.array:
+    """Zeros for `tokens` tokens: [B, K, tokens, D]."""
+    B, K, _, D = like.shape
+    return mx.zeros((B, K, tokens, D), like.dtype)

@@ -6,43 +6,27 @@ cache.py RotatingKVCache): sums follow the order of keys, so it is part of the b
 
 from __future__ import annotations
 
+from functools import partial
+
 import mlx.core as mx
 
-from engine.kv.base import KVView, LayerKV, scheme_name
-from engine.kv.dense import STEP
+from engine.kv.base import KVView, LayerKV
+from engine.kv.dense import STEP, DenseView, describe_native, grown, room
 from engine.kv.masks import Masks
 from engine.kv.spec import CacheSpec
 from engine.types import CacheLayer
 
 
-class RotatingView(KVView):
-    """`before`: tokens seen before this forward that are still in the ring."""
+def in_ring(before: int, window: int, length: int, masks: Masks) -> mx.array | str | None:
+    """`before`: tokens from before this forward that are still in the ring."""
+    if length == 1:
+        return None
+    return masks.causal(length, before, window) if before + length > window else "causal"
 
-    def __init__(self, keys: mx.array, values: mx.array, offset: int, before: int, window: int) -> None:
-        self.keys, self.values, self.offset = keys, values, offset
-        self.before, self.window = before, window
 
-    def attend(
-        self,
-        queries: mx.array,
-        scale: float,
-        masks: Masks,
-        *,
-        softcap: float | None = None,
-        sinks: mx.array | None = None,
-    ) -> mx.array:
-        assert softcap is None  # no architecture soft-caps a sliding layer; KVPlan checks
-        length = queries.shape[2]
-        mask: mx.array | str | None = None
-        if length > 1:
-            windowed = self.before + length > self.window
-            mask = masks.causal(length, self.before, self.window) if windowed else "causal"
-        return mx.fast.scaled_dot_product_attention(
-            queries, self.keys, self.values, scale=scale, mask=mask, sinks=sinks
-        )
-
-    def dense(self) -> tuple[mx.array, mx.array]:
-        return self.keys, self.values
+def in_chunk(first: int, offset: int, chunk: int, length: int, masks: Masks) -> mx.array:
+    """`first`: position of the first key."""
+    return masks.chunked(first, offset, length, chunk)
 
 
 class RotatingKV(LayerKV):
@@ -71,7 +55,8 @@ class RotatingKV(LayerKV):
         assert self.values is not None
         kept = slice(self.offset) if self.offset < self.keys.shape[2] else slice(None)
         before = min(self.size - 1, start)
-        return RotatingView(self.keys[..., kept, :], self.values[..., kept, :], start, before, self.window)
+        visible = partial(in_ring, before, self.window)
+        return DenseView(self.keys[..., kept, :], self.values[..., kept, :], start, visible)
 
     def _joined(self, buffer: mx.array | None, new: mx.array) -> mx.array:
         """The ring in time order, cut to size - 1 tokens, and `new` [B, K, L, D] behind it."""
@@ -90,13 +75,13 @@ class RotatingKV(LayerKV):
     def _write(self, keys: mx.array, values: mx.array) -> None:
         used = self.offset
         if self.keys is None or self.values is None:
-            room = min(STEP, self.size - used)
-            self.keys, self.values = _room(keys, room), _room(values, room)
+            tokens = min(STEP, self.size - used)
+            self.keys, self.values = room(keys, tokens), room(values, tokens)
             self._next = used
         elif used >= self.keys.shape[2] and self.keys.shape[2] < self.size:
-            room = min(STEP, self.size - used)
-            self.keys = mx.concatenate([self.keys, _room(keys, room)], axis=2)
-            self.values = mx.concatenate([self.values, _room(values, room)], axis=2)
+            tokens = min(STEP, self.size - used)
+            self.keys = mx.concatenate([self.keys, room(keys, tokens)], axis=2)
+            self.values = mx.concatenate([self.values, room(values, tokens)], axis=2)
             self._next = used
         surplus = self.keys.shape[2] - self.size
         if surplus > 0:
@@ -112,33 +97,7 @@ class RotatingKV(LayerKV):
         return [] if self.keys is None or self.values is None else [self.keys, self.values]
 
     def describe(self, layer: int) -> CacheLayer:
-        return _described(self, self.layout, layer)
-
-
-class ChunkedView(KVView):
-    """`first`: position of the first key."""
-
-    def __init__(self, keys: mx.array, values: mx.array, offset: int, first: int, chunk: int) -> None:
-        self.keys, self.values, self.offset = keys, values, offset
-        self.first, self.chunk = first, chunk
-
-    def attend(
-        self,
-        queries: mx.array,
-        scale: float,
-        masks: Masks,
-        *,
-        softcap: float | None = None,
-        sinks: mx.array | None = None,
-    ) -> mx.array:
-        assert softcap is None  # no architecture soft-caps a chunked layer; KVPlan checks
-        mask = masks.chunked(self.first, self.offset, queries.shape[2], self.chunk)
-        return mx.fast.scaled_dot_product_attention(
-            queries, self.keys, self.values, scale=scale, mask=mask, sinks=sinks
-        )
-
-    def dense(self) -> tuple[mx.array, mx.array]:
-        return self.keys, self.values
+        return describe_native(self, self.layout, layer)
 
 
 class ChunkedKV(LayerKV):
@@ -159,44 +118,16 @@ class ChunkedKV(LayerKV):
             self.keys, self.values = self.keys[..., surplus:held, :], self.values[..., surplus:held, :]
             held = self.chunk
         end = held + keys.shape[2]
-        self.keys = _with_room(self.keys, keys, held)
-        self.values = _with_room(self.values, values, held)
+        self.keys = grown(self.keys, keys, held)
+        self.values = grown(self.values, values, held)
         self.keys[..., held:end, :] = keys
         self.values[..., held:end, :] = values
         self.offset += keys.shape[2]
-        return ChunkedView(self.keys[..., :end, :], self.values[..., :end, :], start, self.first, self.chunk)
+        visible = partial(in_chunk, self.first, start, self.chunk)
+        return DenseView(self.keys[..., :end, :], self.values[..., :end, :], start, visible)
 
     def arrays(self) -> list[mx.array]:
         return [] if self.keys is None or self.values is None else [self.keys, self.values]
 
     def describe(self, layer: int) -> CacheLayer:
-        return _described(self, self.layout, layer)
-
-
-def _room(like: mx.array, tokens: int) -> mx.array:
-    """Zeros for `tokens` tokens: [B, K, tokens, D]."""
-    B, K, _, D = like.shape
-    return mx.zeros((B, K, tokens, D), like.dtype)
-
-
-def _with_room(buffer: mx.array | None, new: mx.array, used: int) -> mx.array:
-    """`buffer` with room for `new` behind `used` tokens."""
-    length = new.shape[2]
-    if buffer is not None and used + length <= buffer.shape[2]:
-        return buffer
-    room = _room(new, (STEP + length - 1) // STEP * STEP)
-    return room if buffer is None else mx.concatenate([buffer[..., :used, :], room], axis=2)
-
-
-def _described(kv: LayerKV, layout: str, layer: int) -> CacheLayer:
-    arrays = kv.arrays()
-    return CacheLayer(
-        layer=layer,
-        scheme=scheme_name(None, None),
-        layout=layout,
-        offset=kv.offset,
-        dtype=str(arrays[0].dtype).removeprefix("mlx.core.") if arrays else "empty",
-        bits=None,
-        group_size=None,
-        kv_bytes=sum(a.nbytes for a in arrays),
-    )
+        return describe_native(self, self.layout, layer)
