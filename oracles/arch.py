@@ -138,8 +138,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON document")
     parser.add_argument("--record", action="store_true", help=f"write {RESULTS.name}; needs --full")
     asked = parser.parse_args(arguments)
-    if not asked.recipes and not asked.all:
-        parser.error("name a recipe, or give --all")
+    if bool(asked.recipes) == asked.all:
+        parser.error("name recipes, or give --all, and not both")
     if asked.record and not asked.full:
         parser.error("--record is of all cells: it needs --full")
     try:
