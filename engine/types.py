@@ -152,7 +152,8 @@ class Timing:
 class CacheLayer:
     """What one layer's cache really is, read from the live object. Bytes include allocation slack.
 
-    scheme: how values are stored; layout: which tokens are, "full", "rotating:<size>" or "chunked:<size>".
+    scheme: how values are stored; layout: which tokens are, "full", "rotating:<size>", "chunked:<size>", or
+    "state:<arrays>" for a recurrent state.
     """
 
     layer: int

@@ -15,14 +15,19 @@ NATIVE = "native"
 DENSE = (NATIVE, "rotating", "chunked")
 
 
+def is_state(cache: Mapping[str, Any]) -> bool:
+    """Whether a cache is a recurrent state: it has no keys, and no scheme is asked of it."""
+    return str(cache.get("layout", "")).startswith("state")
+
+
 def scheme_name(bits: int | None, group_size: int | None) -> str:
     """The name of one layer's scheme: "native" or, for instance, "affine8:g64"."""
     return NATIVE if bits is None else f"affine{bits}:g{group_size}"
 
 
 def live_scheme(caches: Sequence[Mapping[str, Any]]) -> str:
-    """The scheme of all layers, or "mixed" where they differ."""
-    names = {str(cache["scheme"]) for cache in caches}
+    """The scheme of all layers that keep keys, or "mixed" where they differ; "native" where none does."""
+    names = {str(cache["scheme"]) for cache in caches if not is_state(cache)} or {NATIVE}
     return names.pop() if len(names) == 1 else "mixed"
 
 
@@ -69,7 +74,10 @@ def require_scheme(trace: Trace, kv: str) -> None:
     caches = trace.doc["caches"]
     live = tuple(str(cache["scheme"]) for cache in caches)
     wanted = planned_schemes(kv, len(caches))
-    fits = [a == w or (w == NATIVE and a.split(":")[0] in DENSE) for a, w in zip(live, wanted, strict=True)]
+    fits = [
+        a == w or (w == NATIVE and a.split(":")[0] in DENSE) or is_state(cache)
+        for a, w, cache in zip(live, wanted, caches, strict=True)
+    ]
     if not caches or not all(fits):
         pairs = enumerate(zip(live, wanted, fits, strict=True))
         wrong = [f"layer {i}: {a} instead of {w}" for i, (a, w, fit) in pairs if not fit]

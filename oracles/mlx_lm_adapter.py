@@ -244,24 +244,20 @@ LAYOUTS = {RotatingKVCache: ("rotating", "max_size"), ChunkedKVCache: ("chunked"
 def describe(caches: list[Any]) -> list[dict[str, Any]]:
     """One `CacheLayer` dict per cache, in the order of the model's `make_cache`, read from the live objects.
 
-    A layer that reads another's keys has no cache of its own and no entry.
+    A layer that reads another's keys has no cache of its own and no entry; one with a list of caches has one each.
     """
-    return [_described(i, cache) for i, cache in enumerate(caches)]
+    parts = [part for cache in caches for part in (cache.caches if isinstance(cache, CacheList) else (cache,))]
+    return [_described(i, part) for i, part in enumerate(parts)]
 
 
 def _described(index: int, cache: Any) -> dict[str, Any]:
-    if isinstance(cache, CacheList):
-        parts = [_described(index, part) for part in cache.caches]
-        names = [f"{part['scheme']} {part['layout']}" for part in parts]
-        return parts[0] | {"layout": f"list:{'+'.join(names)}", "kv_bytes": sum(part["kv_bytes"] for part in parts)}
+    if isinstance(cache, ArraysCache):
+        return _described_state(index, cache)
     bits, group, keys = None, None, None
     layout, offset = "full", 0
     if isinstance(cache, QUANTIZED):
         bits, group, offset = int(cache.bits), int(cache.group_size), int(cache.offset)
         keys = None if cache.keys is None else cache.keys[0]
-    elif isinstance(cache, ArraysCache):
-        keys = next((array for array in cache.cache if array is not None), None)
-        layout = f"state:{len(cache.cache)}"
     elif isinstance(cache, KVCache) or type(cache) in LAYOUTS:
         keys, offset = cache.keys, int(cache.offset)
         if type(cache) in LAYOUTS:
@@ -278,6 +274,22 @@ def _described(index: int, cache: Any) -> dict[str, Any]:
         "bits": bits,
         "group_size": group,
         "kv_bytes": 0 if keys is None else int(cache.nbytes),
+    }
+
+
+def _described_state(index: int, cache: Any) -> dict[str, Any]:
+    """A recurrent state; it does not know how many tokens are in it."""
+    present = [array for array in cache.cache if array is not None]
+    dtypes = sorted({str(array.dtype).removeprefix("mlx.core.") for array in present})
+    return {
+        "layer": index,
+        "scheme": scheme_name(None, None),
+        "layout": f"state:{len(cache.cache)}",
+        "offset": None,
+        "dtype": "+".join(dtypes) or "empty",
+        "bits": None,
+        "group_size": None,
+        "kv_bytes": int(cache.nbytes),
     }
 
 

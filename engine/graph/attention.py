@@ -98,7 +98,7 @@ class Attention:
                 values = values * spec.value_scale
             if self.int8 is not None:
                 keys, values = rounded_8bit(keys, self.int8[0]), rounded_8bit(values, self.int8[1])
-            source = ctx.views[cache] = ctx.caches[cache].append(keys, values)
+            source = ctx.views[cache] = ctx.kv(cache).append(keys, values)
         return queries, source
 
     def output(self, out: mx.array, x: mx.array) -> mx.array:

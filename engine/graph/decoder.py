@@ -14,7 +14,7 @@ from engine.graph.norms import build_norm
 from engine.graph.params import Weights
 from engine.graph.spec import ArchSpec
 from engine.graph.stem import Head
-from engine.kv.base import LayerKV
+from engine.kv.base import LayerCache
 
 
 class Decoder:
@@ -33,14 +33,14 @@ class Decoder:
         weights.finish()
         # (layer, index of its first cache), in the order in which they run
         self._steps = []
-        first = 0
+        first = len(spec.stem_caches)
         for _ in range(spec.loops):
             for layer, layer_spec in zip(self.layers, spec.layers, strict=True):
                 self._steps.append((layer, first))
                 first += len(layer_spec.caches)
 
     def forward_hidden(
-        self, ids: mx.array, caches: Sequence[LayerKV], taps: dict[int, mx.array] | None = None
+        self, ids: mx.array, caches: Sequence[LayerCache], taps: dict[int, mx.array] | None = None
     ) -> mx.array:
         """Token ids [B, L] -> normalised hidden states [B, L, D]; appends to every cache.
 

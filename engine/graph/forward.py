@@ -10,8 +10,9 @@ import mlx.core as mx
 
 from engine.errors import UnknownField
 from engine.graph import BUILDERS
-from engine.kv.base import KVView, LayerKV
+from engine.kv.base import KVView, LayerCache, LayerKV
 from engine.kv.masks import Masks
+from engine.kv.recurrent import StateKV
 
 
 class Forward:
@@ -21,13 +22,25 @@ class Forward:
     values that a layer gives to later ones. `extras`: what a stem prepares for layers.
     """
 
-    def __init__(self, ids: mx.array, caches: Sequence[LayerKV]) -> None:
+    def __init__(self, ids: mx.array, caches: Sequence[LayerCache]) -> None:
         self.ids, self.caches = ids, caches
         self.views: dict[int, KVView] = {}
         self.masks = Masks()
         self.embedded = ids
         self.projected: tuple[mx.array, mx.array] | None = None
         self.extras: dict[str, mx.array] = {}
+
+    def kv(self, cache: int) -> LayerKV:
+        """A cache of keys and values."""
+        kv = self.caches[cache]
+        assert isinstance(kv, LayerKV)
+        return kv
+
+    def state(self, cache: int) -> StateKV:
+        """A recurrent state."""
+        state = self.caches[cache]
+        assert isinstance(state, StateKV)
+        return state
 
 
 def build(spec: Any, *args: Any) -> Any:

@@ -5,6 +5,7 @@ Keys are checkpoint names in mlx-lm's layout, relative to what holds them: the s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -152,6 +153,7 @@ class AttentionSpec:
                 window=self.window,
                 head_dims=(self.head_dim, self.v_dim or self.head_dim),
                 only_native=only_native,
+                block=1 if self.cache == "dense" else None,
             ),
         )
 
@@ -311,8 +313,8 @@ class ArchSpec:
 
     layers_key: what the layers are numbered under, or a key for each (one that comes twice shares its weights).
     loops: how often the layers run, each pass with caches of its own; loop_norm: the final norm after every pass.
-    outlet: a module before the final norm. at: what all keys are under. rules: from either checkpoint layout to
-    mlx-lm's names.
+    outlet: a module before the final norm. stem_caches: the stem's own, before the layers'. at: what all keys are
+    under. rules: from either checkpoint layout to mlx-lm's names.
     """
 
     family: str
@@ -328,8 +330,19 @@ class ArchSpec:
     loop_norm: bool = False
     at: str = ""
     rules: tuple[Rule, ...] = ()
+    stem_caches: tuple[CacheSpec, ...] = ()
 
     @property
     def caches(self) -> tuple[CacheSpec, ...]:
         """Every cache of a row, in the order of mlx-lm's make_cache."""
-        return tuple(cache for layer in self.layers for cache in layer.caches) * self.loops
+        once = tuple(cache for layer in self.layers for cache in layer.caches)
+        return self.stem_caches + once * self.loops
+
+    def publish_every(self, chunk: int) -> int:
+        """At which multiples of tokens a prefix may be published, for prefill in chunks of `chunk` from position 0:
+        whoever goes on from there computes what a run without a break does (bundled BLAS, native caches)."""
+        blocks = {cache.block for cache in self.caches}
+        if None in blocks:
+            return chunk
+        every = math.lcm(*(block for block in blocks if block is not None))
+        return every if chunk % every == 0 else chunk

@@ -1,4 +1,4 @@
-"""The contract of a KV scheme: one layer's memory, and how a query attends it.
+"""The contract of a layer's memory: what every cache can do, and what a KV scheme adds.
 
 Letters: B rows, H query heads, K key/value heads, L query length, S keys so far, D head dimension.
 A graph calls `append` once and `attend` on the view it returns; it never asks which scheme it holds.
@@ -6,12 +6,128 @@ A graph calls `append` once and `attend` on the view it returns; it never asks w
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Self
 
 import mlx.core as mx
 
+from engine.errors import InvalidValue
 from engine.kv.masks import Masks
 from engine.types import CacheLayer
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A cache at one moment. `marks`: its counters; `arrays`: what it stores, None where nothing is yet.
+
+    The arrays are handles of their own: writing into the cache they came from leaves them as they are.
+    """
+
+    kind: str
+    marks: tuple[int, ...]
+    arrays: tuple[mx.array | None, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its arrays."""
+        return sum(a.nbytes for a in self.arrays if a is not None)
+
+
+class LayerCache(ABC):
+    """One layer's memory. `offset`: tokens that were appended, in the longest row.
+
+    ragged: whether rows of unequal length may lie side by side in it.
+    """
+
+    ragged: ClassVar[bool] = False
+    offset: int
+
+    @abstractmethod
+    def held(self) -> tuple[tuple[int, ...], tuple[mx.array | None, ...]]:
+        """Its counters and its arrays: all that changes from token to token."""
+
+    @abstractmethod
+    def hold(self, marks: tuple[int, ...], arrays: tuple[mx.array | None, ...]) -> None:
+        """Take `held` of a cache like this one as its own."""
+
+    @abstractmethod
+    def describe(self, layer: int) -> CacheLayer:
+        """What is really stored, read from the live arrays."""
+
+    @abstractmethod
+    def trim(self, tokens: int) -> None:
+        """Forget the last `tokens` tokens, as if they had never come; `InvalidValue` where that cannot be done."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise `InvalidValue` if counters and arrays do not fit together."""
+
+    def arrays(self) -> list[mx.array]:
+        """The stored arrays, for evaluation. Empty before the first append."""
+        return [a for a in self.held()[1] if a is not None]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what is stored, slack included."""
+        return sum(a.nbytes for a in self.arrays())
+
+    def snapshot(self) -> Saved:
+        """What it holds now, for `restore`; later appends do not change it."""
+        marks, arrays = self.held()
+        return Saved(type(self).__name__, marks, _handles(arrays))
+
+    def restore(self, saved: Saved) -> None:
+        """Go back to `saved`, which stays as it is. A snapshot of another kind of cache is `InvalidValue`."""
+        if saved.kind != type(self).__name__:
+            raise InvalidValue("snapshot", saved.kind, f"one of a {type(self).__name__}")
+        self.hold(saved.marks, _handles(saved.arrays))
+
+    def filter(self, rows: Sequence[int]) -> None:
+        """Keep these rows only, in this order. A row that is not there is `InvalidValue`."""
+        marks, arrays = self.held()
+        count = max((a.shape[0] for a in arrays if a is not None), default=1)
+        for row in rows:
+            if not 0 <= row < count:
+                raise InvalidValue("row", row, f"0..{count - 1}")
+        kept = mx.array(list(rows), mx.int32)
+        self.hold(marks, tuple(None if a is None else a[kept] for a in arrays))
+
+    def extract(self, row: int) -> Self:
+        """One row as a cache of its own; this one stays as it is."""
+        twin = copy.copy(self)
+        twin.restore(self.snapshot())
+        twin.filter([row])
+        return twin
+
+    def merge(self, others: Sequence[Self]) -> Self:
+        """A cache of this one's rows and the others', behind each other; they stay as they are.
+
+        Rows of another kind, or of unequal length where they cannot lie side by side, are `InvalidValue`.
+        """
+        saved = [cache.snapshot() for cache in (self, *others)]
+        first = saved[0]
+        for other in saved[1:]:
+            if other.kind != first.kind or not (self.ragged or other.marks == first.marks):
+                raise InvalidValue("row", (other.kind, *other.marks), f"like the first: {(first.kind, *first.marks)}")
+        twin = copy.copy(self)
+        columns = zip(*(s.arrays for s in saved), strict=True)
+        twin.hold(max(s.marks for s in saved), tuple(_joined_rows(column) for column in columns))
+        return twin
+
+
+def _joined_rows(column: tuple[mx.array | None, ...]) -> mx.array | None:
+    present = [a for a in column if a is not None]
+    if present and len(present) != len(column):
+        raise InvalidValue("row", "one with and one without a state", "rows that have all begun, or none")
+    return mx.concatenate(present, axis=0) if present else None
+
+
+def _handles(arrays: tuple[mx.array | None, ...]) -> tuple[mx.array | None, ...]:
+    """The same values under handles of their own: assigning into one leaves the other as it was."""
+    return tuple(None if a is None else mx.stop_gradient(a) for a in arrays)
 
 
 class KVView(ABC):
@@ -38,23 +154,17 @@ class KVView(ABC):
     def dense(self) -> tuple[mx.array, mx.array]:
         """Keys and values [B, K, S, D] as they are attended; a quantised view raises `InvalidValue`."""
 
+    @abstractmethod
+    def mask(self, length: int, masks: Masks) -> mx.array | str | None:
+        """What the last `length` queries may see: an array [L, S], "causal", or None for every key."""
 
-class LayerKV(ABC):
-    """One layer's cache. `offset` tokens have been appended."""
 
-    offset: int
+class LayerKV(LayerCache):
+    """Keys and values of one layer."""
 
     @abstractmethod
     def append(self, keys: mx.array, values: mx.array) -> KVView:
         """Store `keys`, `values` [B, K, L, D] behind the present ones and return the view that attends them."""
-
-    @abstractmethod
-    def arrays(self) -> list[mx.array]:
-        """The stored arrays, for evaluation. Empty before the first append."""
-
-    @abstractmethod
-    def describe(self, layer: int) -> CacheLayer:
-        """What is really stored, read from the live arrays."""
 
 
 def scheme_name(bits: int | None, group_size: int | None) -> str:
@@ -62,7 +172,9 @@ def scheme_name(bits: int | None, group_size: int | None) -> str:
     return "native" if bits is None else f"affine{bits}:g{group_size}"
 
 
-def live_scheme(caches: list[LayerKV]) -> str:
-    """The scheme of all layers, or "mixed" where they differ."""
-    names = {cache.describe(i).scheme for i, cache in enumerate(caches)}
+def live_scheme(caches: Sequence[LayerCache]) -> str:
+    """The scheme of all layers that keep keys and values, or "mixed" where they differ; "native" where none does."""
+    names = {cache.describe(i).scheme for i, cache in enumerate(caches) if isinstance(cache, LayerKV)}
+    if not names:
+        return "native"
     return names.pop() if len(names) == 1 else "mixed"

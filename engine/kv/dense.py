@@ -10,6 +10,7 @@ from functools import partial
 
 import mlx.core as mx
 
+from engine.errors import InvalidValue
 from engine.kv.base import KVView, LayerKV, scheme_name
 from engine.kv.masks import Masks
 from engine.types import CacheLayer
@@ -54,6 +55,9 @@ class DenseView(KVView):
     def dense(self) -> tuple[mx.array, mx.array]:
         return self.keys, self.values
 
+    def mask(self, length: int, masks: Masks) -> mx.array | str | None:
+        return self.visible(length, masks)
+
     def _attend_capped(
         self, queries: mx.array, scale: float, softcap: float, mask: mx.array | str | None, masks: Masks
     ) -> mx.array:
@@ -93,8 +97,17 @@ class DenseKV(LayerKV):
         self.offset = end
         return DenseView(self.keys[..., :end, :], self.values[..., :end, :], start, partial(causal, start, self.window))
 
-    def arrays(self) -> list[mx.array]:
-        return [] if self.keys is None or self.values is None else [self.keys, self.values]
+    def held(self) -> tuple[tuple[int, ...], tuple[mx.array | None, ...]]:
+        return (self.offset,), (self.keys, self.values)
+
+    def hold(self, marks: tuple[int, ...], arrays: tuple[mx.array | None, ...]) -> None:
+        (self.offset,), (self.keys, self.values) = marks, arrays
+
+    def trim(self, tokens: int) -> None:
+        self.offset = trimmed(self.offset, tokens)
+
+    def check(self) -> None:
+        check_room(self, self.offset)
 
     def describe(self, layer: int) -> CacheLayer:
         return describe_native(self, "full", layer)
@@ -113,6 +126,23 @@ def describe_native(kv: LayerKV, layout: str, layer: int) -> CacheLayer:
         group_size=None,
         kv_bytes=sum(a.nbytes for a in arrays),
     )
+
+
+def trimmed(offset: int, tokens: int) -> int:
+    """The offset without the last `tokens`; more than there are is `InvalidValue`."""
+    if not 0 <= tokens <= offset:
+        raise InvalidValue("trim", tokens, f"0..{offset} tokens")
+    return offset - tokens
+
+
+def check_room(kv: LayerKV, tokens: int) -> None:
+    """`InvalidValue` if the arrays [B, K, C, ...] have no room for the tokens that the counters say are there."""
+    arrays = kv.arrays()
+    if tokens < 0 or (tokens and not arrays):
+        raise InvalidValue("cache offset", tokens, "0 in an empty cache")
+    for array in arrays:
+        if array.shape[2] < tokens:
+            raise InvalidValue("cache offset", tokens, f"at most {array.shape[2]}, what its arrays have room for")
 
 
 def grown(buffer: mx.array | None, new: mx.array, used: int) -> mx.array:

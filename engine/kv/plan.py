@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from engine.errors import InvalidValue, NotBuilt
-from engine.kv.base import LayerKV, live_scheme, scheme_name
+from engine.kv.base import LayerCache, live_scheme, scheme_name
 from engine.kv.dense import DenseKV
 from engine.kv.quantized import QuantizedKV
+from engine.kv.recurrent import StateKV
 from engine.kv.rotating import ChunkedKV, RotatingKV
 from engine.kv.spec import CacheSpec
 
@@ -70,16 +71,18 @@ def parse_kv(text: str) -> KVRequest:
     return KVRequest("uniform", bits=int(digits), group_size=group_size, start=start)
 
 
-_FRESH: dict[str, Callable[[CacheSpec], LayerKV]] = {
+_FRESH: dict[str, Callable[[CacheSpec], LayerCache]] = {
     "dense": lambda spec: DenseKV(spec.window),
     "rotating": RotatingKV,
     "chunked": ChunkedKV,
+    "state": StateKV,
 }
 
 
 @dataclass(frozen=True)
 class KVPlan:
-    """What each layer's cache becomes and when. `layers[i]` is (bits, group size), or None for native."""
+    """What each layer's cache becomes and when. `layers[i]` is (bits, group size), or None for native; a recurrent
+    state has no keys and stays native, as in mlx-lm."""
 
     request: KVRequest
     layers: tuple[tuple[int, int] | None, ...]
@@ -102,25 +105,28 @@ class KVPlan:
                     raise InvalidValue("kv group size", group, allowed)
             if cache.only_native:
                 raise InvalidValue("kv", str(request), f"native: layer {i} {cache.only_native}")
-            if cache.kind != "dense":
+            if cache.kind not in ("dense", "state"):
                 raise InvalidValue("kv", str(request), f"native: layer {i} keeps its keys {cache.layout}")
-        return cls(request, tuple((bits, group) for _ in caches), tuple(caches))
+        if all(cache.kind == "state" for cache in caches):
+            raise InvalidValue("kv", str(request), "native: no layer of this model keeps keys and values")
+        layers = tuple(None if cache.kind == "state" else (bits, group) for cache in caches)
+        return cls(request, layers, tuple(caches))
 
     def describe(self) -> tuple[str, ...]:
         """The planned scheme of each layer."""
         return tuple(scheme_name(*layer) if layer else "native" for layer in self.layers)
 
-    def fresh(self) -> list[LayerKV]:
+    def fresh(self) -> list[LayerCache]:
         """New empty caches, one per layer."""
         return [_FRESH[spec.kind](spec) for spec in self.caches]
 
-    def convert(self, caches: list[LayerKV]) -> None:
+    def convert(self, caches: list[LayerCache]) -> None:
         """After a forward: replace, in place, each dense cache that has reached its start by a quantised one."""
         for i, (cache, layer) in enumerate(zip(caches, self.layers, strict=True)):
             if layer is not None and isinstance(cache, DenseKV) and cache.offset >= self.request.start:
                 caches[i] = QuantizedKV.from_dense(cache, *layer)
 
-    def status(self, caches: list[LayerKV]) -> str:
+    def status(self, caches: list[LayerCache]) -> str:
         """Whether the asked scheme is really on, read from the live caches."""
         live = live_scheme(caches)
         if self.request.kind != "native" and live == "native":

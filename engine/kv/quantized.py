@@ -10,7 +10,7 @@ import mlx.core as mx
 
 from engine.errors import InvalidValue
 from engine.kv.base import KVView, LayerKV, scheme_name
-from engine.kv.dense import STEP, DenseKV
+from engine.kv.dense import STEP, DenseKV, check_room, trimmed
 from engine.kv.masks import Masks
 from engine.types import CacheLayer
 
@@ -44,8 +44,8 @@ class QuantizedView(KVView):
             queries = queries.reshape(B, K, H // K, L, D)  # [B, K, H/K, L, D]
             keys, values = _each(keys, -3), _each(values, -3)  # [B, K, 1, S, ...]
         scores = mx.quantized_matmul(queries, *keys, transpose=True, group_size=self.group_size, bits=self.bits)
-        if L > 1 or self.window is not None:
-            mask = masks.causal(L, self.offset, self.window)
+        mask = self.mask(L, masks)
+        if mask is not None:
             scores = mx.where(mask, scores, mx.finfo(scores.dtype).min)  # [..., L, S]
         scores = mx.softmax(scores, axis=-1, precise=True)
         out = mx.quantized_matmul(scores, *values, transpose=False, group_size=self.group_size, bits=self.bits)
@@ -55,6 +55,11 @@ class QuantizedView(KVView):
         raise InvalidValue(
             "kv", scheme_name(self.bits, self.group_size), "native: this attention reads keys as they are"
         )
+
+    def mask(self, length: int, masks: Masks) -> mx.array | None:
+        if length == 1 and self.window is None:
+            return None
+        return masks.causal(length, self.offset, self.window)
 
 
 class QuantizedKV(LayerKV):
@@ -109,8 +114,20 @@ class QuantizedKV(LayerKV):
             part[..., start:end, :] = fresh
         return buffer
 
-    def arrays(self) -> list[mx.array]:
-        return [] if self.keys is None or self.values is None else [*self.keys, *self.values]
+    def held(self) -> tuple[tuple[int, ...], tuple[mx.array | None, ...]]:
+        return (self.offset,), (*(self.keys or (None,) * 3), *(self.values or (None,) * 3))
+
+    def hold(self, marks: tuple[int, ...], arrays: tuple[mx.array | None, ...]) -> None:
+        (self.offset,) = marks
+        present = [a for a in arrays if a is not None]
+        self.keys = (present[0], present[1], present[2]) if present else None
+        self.values = (present[3], present[4], present[5]) if present else None
+
+    def trim(self, tokens: int) -> None:
+        self.offset = trimmed(self.offset, tokens)
+
+    def check(self) -> None:
+        check_room(self, self.offset)
 
     def describe(self, layer: int) -> CacheLayer:
         arrays = self.arrays()

@@ -10,8 +10,9 @@ from functools import partial
 
 import mlx.core as mx
 
+from engine.errors import InvalidValue
 from engine.kv.base import KVView, LayerKV
-from engine.kv.dense import STEP, DenseView, describe_native, grown, room
+from engine.kv.dense import STEP, DenseView, check_room, describe_native, grown, room, trimmed
 from engine.kv.masks import Masks
 from engine.kv.spec import CacheSpec
 from engine.types import CacheLayer
@@ -93,8 +94,22 @@ class RotatingKV(LayerKV):
         self.values[..., self._next : self._next + 1, :] = values
         self._next += 1
 
-    def arrays(self) -> list[mx.array]:
-        return [] if self.keys is None or self.values is None else [self.keys, self.values]
+    def held(self) -> tuple[tuple[int, ...], tuple[mx.array | None, ...]]:
+        return (self.offset, self._next), (self.keys, self.values)
+
+    def hold(self, marks: tuple[int, ...], arrays: tuple[mx.array | None, ...]) -> None:
+        (self.offset, self._next), (self.keys, self.values) = marks, arrays
+
+    def trim(self, tokens: int) -> None:
+        offset = trimmed(self.offset, tokens)
+        if tokens and self.offset >= self.size:
+            raise InvalidValue("trim", tokens, f"0: the ring of {self.size} has written over what came before")
+        self.offset, self._next = offset, self._next - tokens
+
+    def check(self) -> None:
+        check_room(self, min(self.offset, self.size))
+        if self.keys is not None and not 0 <= self._next <= self.keys.shape[2]:
+            raise InvalidValue("ring position", self._next, f"0..{self.keys.shape[2]}")
 
     def describe(self, layer: int) -> CacheLayer:
         return describe_native(self, self.layout, layer)
@@ -126,8 +141,20 @@ class ChunkedKV(LayerKV):
         visible = partial(in_chunk, self.first, start, self.chunk)
         return DenseView(self.keys[..., :end, :], self.values[..., :end, :], start, visible)
 
-    def arrays(self) -> list[mx.array]:
-        return [] if self.keys is None or self.values is None else [self.keys, self.values]
+    def held(self) -> tuple[tuple[int, ...], tuple[mx.array | None, ...]]:
+        return (self.offset, self.first), (self.keys, self.values)
+
+    def hold(self, marks: tuple[int, ...], arrays: tuple[mx.array | None, ...]) -> None:
+        (self.offset, self.first), (self.keys, self.values) = marks, arrays
+
+    def trim(self, tokens: int) -> None:
+        offset = trimmed(self.offset, tokens)
+        if tokens and self.first:
+            raise InvalidValue("trim", tokens, f"0: the chunk before position {self.first} is gone")
+        self.offset = offset
+
+    def check(self) -> None:
+        check_room(self, self.offset - self.first)
 
     def describe(self, layer: int) -> CacheLayer:
         return describe_native(self, self.layout, layer)

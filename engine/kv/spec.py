@@ -8,18 +8,25 @@ from typing import Literal
 
 @dataclass(frozen=True, kw_only=True)
 class CacheSpec:
-    """One cache. kind: "dense" keeps every token, "rotating" the last `size`, "chunked" those of a token's chunk.
+    """One cache. kind: "dense" keeps every token, "rotating" the last `size`, "chunked" those of a token's chunk,
+    "state" a state of `slots` arrays that each call replaces.
 
     window: keys that a token may see; head_dims: of keys and of values; only_native: why it cannot be quantised.
+    block: what is held after a number of tokens that it divides is the same wherever calls began at its multiples:
+    1 where no token's bits depend on the calls, 256 for a scan in blocks of 256, None where they always do.
     """
 
-    kind: Literal["dense", "rotating", "chunked"] = "dense"
+    kind: Literal["dense", "rotating", "chunked", "state"] = "dense"
     size: int | None = None
     window: int | None = None
-    head_dims: tuple[int, int]
+    head_dims: tuple[int, ...] = ()
+    slots: int = 0
     only_native: str | None = None
+    block: int | None = 1
 
     @property
     def layout(self) -> str:
-        """As reports name it: "full", "rotating:512", "chunked:8192"."""
-        return "full" if self.kind == "dense" else f"{self.kind}:{self.size}"
+        """As reports name it: "full", "rotating:512", "chunked:8192", "state:2"."""
+        if self.kind in ("dense", "state"):
+            return "full" if self.kind == "dense" else f"state:{self.slots}"
+        return f"{self.kind}:{self.size}"

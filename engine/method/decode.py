@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import mlx.core as mx
 
 from engine.graph.decoder import Decoder
-from engine.kv.base import LayerKV, live_scheme
+from engine.kv.base import LayerCache, live_scheme
 from engine.kv.plan import KVPlan
 from engine.sample.keys import KeyChain
 from engine.sample.logprobs import logprobs_of
@@ -49,7 +49,7 @@ class DecodeRow:
     limit: int
     forced: tuple[int, ...] | None = None
     keep_logits: bool = False
-    caches: list[LayerKV] = field(init=False)
+    caches: list[LayerCache] = field(init=False)
 
     def __post_init__(self) -> None:
         self.caches = self.kv.fresh()
@@ -114,7 +114,7 @@ class Forced:
     logits: mx.array
     kv_live: tuple[str, ...]
     layers: dict[int, mx.array]
-    caches: list[LayerKV]
+    caches: list[LayerCache]
 
 
 def forced_bounds(length: int, *, chunk: int, head: int, tail: int) -> tuple[int, ...]:

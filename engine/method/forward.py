@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from engine.graph.decoder import Decoder
-from engine.kv.base import LayerKV
+from engine.kv.base import LayerCache
 from engine.kv.plan import KVPlan
 from engine.types import CacheLayer
 
@@ -21,7 +21,7 @@ class GraphRun:
 
     decoder: Decoder
     kv: KVPlan
-    caches: list[LayerKV]
+    caches: list[LayerCache]
 
     @classmethod
     def begin(cls, decoder: Decoder, kv: KVPlan) -> GraphRun:

@@ -14,14 +14,14 @@ from typing import cast
 
 import mlx.core as mx
 
-from engine.kv.base import LayerKV
+from engine.kv.base import LayerCache
 from engine.method.decode import DecodeRow, Step
 from engine.method.text import TextStream
 from engine.sample.logprobs import top
 from engine.types import CacheLayer, Event, FinishReason, Generation, Plan, Request, Timing, TokenLogprob, Usage
 
 
-def describe(caches: Sequence[LayerKV]) -> tuple[CacheLayer, ...]:
+def describe(caches: Sequence[LayerCache]) -> tuple[CacheLayer, ...]:
     """Every layer's live cache."""
     return tuple(cache.describe(i) for i, cache in enumerate(caches))
 
@@ -48,7 +48,7 @@ class Handle:
         self._outcome: Generation | BaseException | None = None
         self._drained = False  # the last event has been handed out
         self.cancelled = False
-        self.caches: Sequence[LayerKV] = ()
+        self.caches: Sequence[LayerCache] = ()
 
     def cancel(self) -> None:
         """Ask for an early end; the request finishes with reason "cancelled" and what it has."""

@@ -1,0 +1,28 @@
+"""The short causal convolution in front of a recurrence, one filter a channel.
+
+Letters: B rows, L length, C channels, W width of the filter.
+"""
+
+from __future__ import annotations
+
+import mlx.core as mx
+
+from engine.graph.params import Weights
+
+
+class CausalConv:
+    """Each channel over the present token and the W - 1 before it: weight [C, W, 1], bias [C] under `path`."""
+
+    def __init__(self, weights: Weights, path: str, channels: int, width: int, bias: bool = False) -> None:
+        self.width = width
+        self.weight = weights.take(f"{path}.weight", (channels, width, 1))
+        self.bias = weights.take(f"{path}.bias", (channels,)) if bias else None
+
+    def __call__(self, x: mx.array, past: mx.array | None) -> tuple[mx.array, mx.array]:
+        """x [B, L, C] behind `past` [B, W - 1, C] (None: zeros) -> ([B, L, C], the past of the next call)."""
+        B, L, C = x.shape
+        if past is None:
+            past = mx.zeros((B, self.width - 1, C), x.dtype)
+        x = mx.concatenate([past, x], axis=1)  # [B, W - 1 + L, C]
+        y = mx.conv1d(x, self.weight, groups=C)
+        return y if self.bias is None else y + self.bias, x[:, L:, :]

@@ -1,0 +1,57 @@
+"""Recurrent and convolution states: arrays of a fixed size that each forward replaces (mlx-lm's ArraysCache).
+
+Letters: B rows, L tokens of one forward.
+"""
+
+from __future__ import annotations
+
+import mlx.core as mx
+
+from engine.errors import InvalidValue
+from engine.kv.base import LayerCache, scheme_name
+from engine.kv.spec import CacheSpec
+from engine.types import CacheLayer
+
+
+class StateKV(LayerCache):
+    """A state of `slots` arrays [B, ...], in the order that the graph gives them; each is None until it is written."""
+
+    ragged = True
+
+    def __init__(self, spec: CacheSpec) -> None:
+        self.offset = 0
+        self.slots: tuple[mx.array | None, ...] = (None,) * spec.slots
+
+    def append(self, length: int, *slots: mx.array | None) -> None:
+        """Put the state after `length` more tokens in place of the present one."""
+        if len(slots) != len(self.slots):
+            raise InvalidValue("state", len(slots), f"{len(self.slots)} arrays, as the graph declared")
+        self.offset, self.slots = self.offset + length, slots
+
+    def held(self) -> tuple[tuple[int, ...], tuple[mx.array | None, ...]]:
+        return (self.offset,), self.slots
+
+    def hold(self, marks: tuple[int, ...], arrays: tuple[mx.array | None, ...]) -> None:
+        (self.offset,), self.slots = marks, arrays
+
+    def trim(self, tokens: int) -> None:
+        if tokens:
+            raise InvalidValue("trim", tokens, "0: a recurrent state cannot forget tokens; restore a snapshot")
+
+    def check(self) -> None:
+        rows = {a.shape[0] for a in self.slots if a is not None}
+        if self.offset < 0 or len(rows) > 1 or (rows and not self.offset):
+            raise InvalidValue("state", (self.offset, *sorted(rows)), "a state of one number of rows, and tokens in it")
+
+    def describe(self, layer: int) -> CacheLayer:
+        dtypes = {str(a.dtype).removeprefix("mlx.core.") for a in self.arrays()}
+        return CacheLayer(
+            layer=layer,
+            scheme=scheme_name(None, None),
+            layout=f"state:{len(self.slots)}",
+            offset=self.offset,
+            dtype="+".join(sorted(dtypes)) or "empty",
+            bits=None,
+            group_size=None,
+            kv_bytes=self.nbytes,
+        )

@@ -1,0 +1,1 @@
+"""Original hub layouts: short convolutions, linear attention and other recurrences."""

@@ -1,0 +1,1 @@
+"""Original hub layouts: gated delta hybrids."""

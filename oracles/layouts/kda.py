@@ -1,0 +1,1 @@
+"""Original hub layouts: delta hybrids with a gate per channel (KDA)."""

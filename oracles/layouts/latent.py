@@ -1,0 +1,1 @@
+"""Original hub layouts: latent attention (MLA)."""

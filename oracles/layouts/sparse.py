@@ -1,0 +1,1 @@
+"""Original hub layouts: sparse attention with an indexer."""

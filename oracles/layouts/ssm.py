@@ -1,0 +1,1 @@
+"""Original hub layouts: state-space models and their hybrids."""
