@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from engine.errors import InvalidValue
-from engine.graph.families.common import Config, arch, attention, mlp, plain_rope, pre_norms, qk_heads, rms
+from engine.graph.families.common import Config, plain_rope
 from engine.graph.spec import ArchSpec, LayerSpec, StemSpec
 
 QK_EPS = 1e-5  # mlx's default: mlx-lm hands these norms no epsilon
@@ -16,28 +16,26 @@ def spec(config: Config) -> ArchSpec:
         raise InvalidValue("config.json num_kv_reuse_layers", reusing, f"an integer below num_layers={layers}")
     eps = config.number("rms_norm_eps", 1e-5)
     config = config.replaced(hidden_size=dim, num_hidden_layers=layers, rms_norm_eps=eps)
-    attn = attention(
-        config,
+    attn = config.attention(
         heads=heads,
         head_dim=dim // heads,
         kv_heads=config.positive("num_kv_heads"),
         rope=plain_rope(dim // heads, config.number("rope_theta", 50000), traditional=True),
         qkv="qkv_proj",
         o="out_proj",
-        qk_norm=qk_heads(config.replaced(rms_norm_eps=QK_EPS), "rotated"),
+        qk_norm=config.replaced(rms_norm_eps=QK_EPS).qk_heads("rotated"),
         int8=("quant_key_scale", "quant_value_scale"),
     )
-    feed = mlp(config, hidden=int(dim * config.number("hidden_dim_scale_factor", 3.25)))
-    own = LayerSpec(attention=attn, mlp=feed, norms=pre_norms(config))
+    feed = config.mlp(hidden=int(dim * config.number("hidden_dim_scale_factor", 3.25)))
+    own = LayerSpec(attention=attn, mlp=feed, norms=config.pre_norms())
     reader = replace(own, attention=replace(attn, qkv=None, int8=None, reads=layers - reusing - 1))
     keys = [f"model.layers.{i}" for i in range(layers - reusing)]
     keys += [f"model.kv_reuse_layers.{i}" for i in range(reusing)]
-    return arch(
-        config,
+    return config.arch(
         [own] * (layers - reusing) + [reader] * reusing,
         tied=True,
         stem=StemSpec(key="model.embedding"),
         layers_key=tuple(keys),
-        norm=rms(config, "model.output_norm"),
+        norm=config.rms("model.output_norm"),
         rules=(),
     )

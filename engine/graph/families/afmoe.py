@@ -4,19 +4,7 @@ routing with a bias in the ranking, and a scaled embedding."""
 import math
 from typing import Any
 
-from engine.graph.families.common import (
-    DEFAULTS,
-    Config,
-    arch,
-    attention,
-    layers,
-    mlp,
-    moe,
-    qk_heads,
-    rms,
-    rope,
-    window_layers,
-)
+from engine.graph.families.common import DEFAULTS, Config
 from engine.graph.renames import stacked
 from engine.graph.spec import ArchSpec, GateSpec, Norms, RouterSpec, StemSpec
 
@@ -35,19 +23,18 @@ def spec(config: Config) -> ArchSpec:
         only_above_one=True,
         scale=config.number("route_scale"),
     )
-    sparse = moe(config, router, at="experts", cast=True, shared="num_shared_experts")
+    sparse = config.moe(router, at="experts", cast=True, shared="num_shared_experts")
     norms = Norms(
-        pre_attn=rms(config, "input_layernorm"),
-        post_attn=rms(config, "post_attention_layernorm"),
-        pre_mlp=rms(config, "pre_mlp_layernorm"),
-        post_mlp=rms(config, "post_mlp_layernorm"),
+        pre_attn=config.rms("input_layernorm"),
+        post_attn=config.rms("post_attention_layernorm"),
+        pre_mlp=config.rms("pre_mlp_layernorm"),
+        post_mlp=config.rms("post_mlp_layernorm"),
     )
-    turned, dense = rope(config, config.positive("head_dim")), config.count("num_dense_layers")
-    shared: dict[str, Any] = {"qk_norm": qk_heads(config), "gate": GateSpec(key="gate_proj")}
-    attn = [attention(config, rope=turned if w else None, **shared, **w) for w in window_layers(config)]
-    return arch(
-        config,
-        layers(config, attn.__getitem__, lambda i: mlp(config) if i < dense else sparse, norms=norms),
+    turned, dense = config.rope(config.positive("head_dim")), config.count("num_dense_layers")
+    shared: dict[str, Any] = {"qk_norm": config.qk_heads(), "gate": GateSpec(key="gate_proj")}
+    attn = [config.attention(rope=turned if w else None, **shared, **w) for w in config.window_layers()]
+    return config.arch(
+        config.layers(attn.__getitem__, lambda i: config.mlp() if i < dense else sparse, norms=norms),
         stem=StemSpec(scale=math.sqrt(config.positive("hidden_size")) if config.flag("mup_enabled", True) else None),
         tied=config.flag("tie_word_embeddings", False),
         more_rules=stacked("mlp", "experts"),

@@ -3,7 +3,7 @@
 import mlx.core as mx
 
 from engine.errors import InvalidValue
-from engine.graph.families.common import Config, arch, attention, even_head_dim, layers, mlp, moe, qk_heads, rope
+from engine.graph.families.common import Config
 from engine.graph.renames import Change, Rename, stacked
 from engine.graph.spec import ArchSpec, MoeSpec, RouterSpec, StemSpec
 
@@ -33,18 +33,17 @@ def mixture(config: Config, bias: bool) -> MoeSpec:
     )
     wide = config.count("moe_shared_expert_intermediate_size", 0) or config.positive("moe_intermediate_size")
     wide *= config.count("num_shared_experts") if config.flag("moe_router_enable_shared_expert", True) else 0
-    shared = mlp(config, hidden=wide, bias=bias) if wide else None
-    return moe(config, router, shared=shared, bias=bias, compiled=True)
+    shared = config.mlp(hidden=wide, bias=bias) if wide else None
+    return config.moe(router, shared=shared, bias=bias, compiled=True)
 
 
 def spec(config: Config) -> ArchSpec:
-    bias, head_dim = config.flag("use_bias", False), even_head_dim(config)
+    bias, head_dim = config.flag("use_bias", False), config.even_head_dim()
     rotated = config.count("rotary_dim", 0) or int(head_dim * config.number("partial_rotary_factor", 1.0))
-    normed = qk_heads(config, q="query_layernorm", k="key_layernorm") if config.flag("use_qk_norm", False) else None
-    attn = attention(
-        config,
+    normed = config.qk_heads(q="query_layernorm", k="key_layernorm") if config.flag("use_qk_norm", False) else None
+    attn = config.attention(
         head_dim=head_dim,
-        rope=rope(config, rotated),
+        rope=config.rope(rotated),
         qkv="query_key_value",
         o="dense",
         qkv_bias=config.flag("use_qkv_bias", False),
@@ -52,10 +51,10 @@ def spec(config: Config) -> ArchSpec:
         qk_norm=normed,
     )
     sparse, first = mixture(config, bias), config.count("first_k_dense_replace")
-    made = layers(config, attn, lambda i: sparse if i >= first else mlp(config, bias=bias), attn_key="attention")
+    made = config.layers(attn, lambda i: sparse if i >= first else config.mlp(bias=bias), attn_key="attention")
     tied, unit = config.flag("tie_word_embeddings", False), config.flag("norm_head", False)
     if tied and unit:
         raise InvalidValue("config.json norm_head", unit, "false with tie_word_embeddings, as there is no head")
     rules = (*stacked("mlp", "switch_mlp"), Rename(r"\.mlp\.gate\.(weight|bias)$", r".mlp.gate.gate_proj.\1"))
     rules += (Change(r"^lm_head\.weight$", unit_columns),) if unit else ()
-    return arch(config, made, tied=tied, stem=StemSpec(key="model.word_embeddings"), more_rules=rules)
+    return config.arch(made, tied=tied, stem=StemSpec(key="model.word_embeddings"), more_rules=rules)

@@ -1,17 +1,6 @@
 """cohere2: cohere without norms on heads; every n-th layer is global and has no rope; float16 attends in float32."""
 
-from engine.graph.families.common import (
-    DEFAULTS,
-    Config,
-    arch,
-    attention,
-    full_every,
-    layer_norm,
-    layers,
-    mlp,
-    plain_rope,
-    windows,
-)
+from engine.graph.families.common import DEFAULTS, Config, layer_norm, plain_rope
 from engine.graph.spec import ArchSpec, HeadSpec, Norms
 
 
@@ -20,17 +9,16 @@ def spec(config: Config) -> ArchSpec:
     eps, bias = config.number("layer_norm_eps"), config.flag("attention_bias", False)
     norm_bias, kinds = (
         config.flag("layer_norm_bias", False),
-        full_every(config, config.positive("sliding_window_pattern")),
+        config.full_every(config.positive("sliding_window_pattern")),
     )
     rope = plain_rope(config.positive("head_dim"), config.number("rope_theta"), traditional=True)
     attn = [
-        attention(config, rope=rope if window else None, bias=bias, float32="float16", **window)
-        for window in windows(config, kinds)
+        config.attention(rope=rope if window else None, bias=bias, float32="float16", **window)
+        for window in config.windows(kinds)
     ]
     norms = Norms(pre_attn=layer_norm("input_layernorm", eps, norm_bias))
-    return arch(
-        config,
-        layers(config, attn.__getitem__, mlp(config), norms=norms, flow="parallel"),
+    return config.arch(
+        config.layers(attn.__getitem__, config.mlp(), norms=norms, flow="parallel"),
         tied=True,
         norm=layer_norm("model.norm", eps, norm_bias),
         head=HeadSpec(tied=True, multiply=config.number("logit_scale")),

@@ -124,160 +124,145 @@ class Config(Mapping[str, Any]):
             raise InvalidValue(f"config.json {self.path}{key}", value, f"a list of {layers} entries, one per layer")
         return list(value)
 
+    def rms(self, key: str | None, offset: float = 0.0, eps: float | None = None) -> NormSpec:
+        """An RMS norm with the config's rms_norm_eps."""
+        return NormSpec(key=key, eps=self.number("rms_norm_eps") if eps is None else eps, offset=offset)
 
-def rms(config: Config, key: str | None, offset: float = 0.0, eps: float | None = None) -> NormSpec:
-    """An RMS norm with the config's rms_norm_eps."""
-    return NormSpec(key=key, eps=config.number("rms_norm_eps") if eps is None else eps, offset=offset)
+    def pre_norms(self, first: str = "input_layernorm", second: str = "post_attention_layernorm") -> Norms:
+        """Norms before both mixers."""
+        return Norms(pre_attn=self.rms(first), pre_mlp=self.rms(second))
+
+    def qk_heads(self, where: Any = "head", q: str | None = "q_norm", k: str | None = "k_norm") -> QkNorm:
+        """RMS norms on queries and keys."""
+        return QkNorm(q=self.rms(q), k=self.rms(k), where=where)
+
+    def rope_base(self, default: object = _MISSING) -> float:
+        """rope_theta, also where transformers 5 nests it under rope_parameters."""
+        given = self.get("rope_parameters") or {}
+        nested = given.get("rope_theta") if isinstance(given, Mapping) else None
+        return self.number("rope_theta", default if nested is None else nested)
+
+    def rope(self, dims: int, theta: object = 10000.0, traditional: bool = False) -> RopeSpec:
+        """Rope from rope_theta and rope_scaling, or from transformers 5's nested rope_parameters."""
+        given = self.get("rope_parameters") or {}
+        nested = given if isinstance(given, Mapping) else {}
+        base = self.rope_base(theta)
+        for key in ("rope_scaling", "rope_parameters"):
+            if self.get(key) is not None and not isinstance(self[key], Mapping):
+                raise InvalidValue(f"config.json {self.path}{key}", self[key], "an object or null")
+        return RopeSpec(
+            dims=dims,
+            base=base,
+            traditional=self.flag("rope_traditional", traditional),
+            scaling=self.read("rope_scaling", nested),
+            max_positions=self.count("max_position_embeddings", 0) or None,
+        )
+
+    def even_head_dim(self) -> int:
+        """hidden_size / num_attention_heads, whatever head_dim says."""
+        return self.positive("hidden_size") // self.positive("num_attention_heads")
+
+    def attention(self, *, bias: bool = False, **changes: Any) -> AttentionSpec:
+        """Llama's attention fields, with `changes` on top. bias: on all four projections."""
+        heads = changes.pop("heads", None) or self.positive("num_attention_heads")
+        head_dim = changes.pop("head_dim", None) or self.positive("head_dim", self.positive("hidden_size") // heads)
+        kv_heads = changes.pop("kv_heads", None) or self.positive("num_key_value_heads", heads)
+        if heads % kv_heads:
+            raise InvalidValue("config.json num_key_value_heads", kv_heads, f"a divisor of num_attention_heads={heads}")
+        fields: dict[str, Any] = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "scale": head_dim**-0.5}
+        if "rope" not in changes:
+            fields["rope"] = self.rope(head_dim)
+        return AttentionSpec(**{**fields, "qkv_bias": bias, "out_bias": bias, **changes})
+
+    def moe(
+        self,
+        router: RouterSpec,
+        *,
+        experts: str | int = "num_experts",
+        top_k: str | int = "num_experts_per_tok",
+        hidden: str | int = "moe_intermediate_size",
+        shared: str | MlpSpec | None = None,
+        bias: bool = False,
+        **changes: Any,
+    ) -> MoeSpec:
+        """A mixture of llama's MLPs. experts, top_k, hidden: their number, how many a token passes, their width, or the
+        config's keys for it; shared: the shared MLP, or the key of its width in experts' (0 or null for none)."""
+        sizes = [self.positive(n) if isinstance(n, str) else n for n in (experts, top_k, hidden)]
+        if sizes[1] > sizes[0]:
+            raise InvalidValue(f"config.json {top_k}", sizes[1], f"at most the number of experts, {sizes[0]}")
+        groups = router.groups
+        if groups > 1 and (sizes[0] % groups or sizes[0] < 2 * groups or router.kept_groups > groups):
+            given = f"{groups}, of which {router.kept_groups} kept"
+            raise InvalidValue("config.json n_group", given, f"groups of 2 or more of the {sizes[0]} experts")
+        if isinstance(shared, str):
+            count = self.count(shared, 0)
+            shared = self.mlp(hidden=sizes[2] * count, bias=bias) if count else None
+        expert = changes.pop("expert", None) or self.mlp(hidden=sizes[2], bias=bias)
+        return MoeSpec(experts=sizes[0], top_k=sizes[1], router=router, expert=expert, shared=shared, **changes)
+
+    def layers(self, attn: Any, feed: Any, **fields: Any) -> list[LayerSpec]:
+        """Pre-norm layers, one each. `attn`, `feed`: the two mixers' specs, or functions of a layer's index."""
+        fields = {"norms": self.pre_norms(), **fields} if "norms" not in fields else fields
+        return [
+            LayerSpec(attention=attn(i) if callable(attn) else attn, mlp=feed(i) if callable(feed) else feed, **fields)
+            for i in range(self.positive("num_hidden_layers"))
+        ]
+
+    def arch(self, layers: LayerSpec | list[Any], *, tied: bool | None = None, **changes: Any) -> ArchSpec:
+        """A decoder with llama's names. `layers`: one spec for all of them, or one each.
+
+        tied: fixed by the family, or None to follow tie_word_embeddings (true where the config is silent); a tied
+        model's copy of its embedding is forgotten unless `rules` say otherwise. more_rules: on top of llama's.
+        """
+        if tied is None:
+            tied = self.flag("tie_word_embeddings", True)
+        count = self.positive("num_hidden_layers") if not isinstance(layers, list) else len(layers)
+        fields: dict[str, Any] = {
+            "family": self["model_type"],
+            "vocab": self.positive("vocab_size"),
+            "dim": self.positive("hidden_size"),
+            "layers": tuple(layers) if isinstance(layers, list) else (layers,) * count,
+            "head": HeadSpec(tied=tied),
+            "rules": (*changes.pop("more_rules", ()), ROTARY, *((UNTIE,) if tied else ())),
+        }
+        if "norm" not in changes:
+            fields["norm"] = self.rms("model.norm")
+        fields.update(changes)
+        return ArchSpec(**fields)
+
+    def mlp(self, **changes: Any) -> MlpSpec:
+        """Llama's gated MLP."""
+        return MlpSpec(
+            **{"hidden": self.positive("intermediate_size"), **changes} if "hidden" not in changes else changes
+        )
+
+    def sliding(self, window: int | None = None) -> dict[str, Any]:
+        """The attention fields of a sliding-window layer."""
+        size = self.positive("sliding_window") if window is None else window
+        return {"cache": "rotating", "window": size}
+
+    def windows(self, kinds: list[str]) -> list[dict[str, Any]]:
+        """The attention fields of each kind of layer: those of a sliding-window layer, none for a full one."""
+        known = ("full_attention", "sliding_attention")
+        for kind in kinds:
+            if kind not in known:
+                raise InvalidValue(f"config.json {self.path}layer_types", kind, known)
+        return [self.sliding() if kind == "sliding_attention" else {} for kind in kinds]
+
+    def window_layers(self, default: object = _MISSING) -> list[dict[str, Any]]:
+        """`windows` of layer_types."""
+        return self.windows(self.each("layer_types", default))
+
+    def full_every(self, nth: int) -> list[str]:
+        """Kinds of layers: sliding ones, and every nth a full one."""
+        count = self.positive("num_hidden_layers")
+        return ["sliding_attention" if (i + 1) % nth else "full_attention" for i in range(count)]
 
 
 def layer_norm(key: str | None, eps: float, bias: bool = True) -> NormSpec:
     return NormSpec(key=key, eps=eps, kind="layer", bias=bias)
 
 
-def pre_norms(config: Config, first: str = "input_layernorm", second: str = "post_attention_layernorm") -> Norms:
-    """Norms before both mixers."""
-    return Norms(pre_attn=rms(config, first), pre_mlp=rms(config, second))
-
-
-def qk_heads(config: Config, where: Any = "head", q: str | None = "q_norm", k: str | None = "k_norm") -> QkNorm:
-    """RMS norms on queries and keys."""
-    return QkNorm(q=rms(config, q), k=rms(config, k), where=where)
-
-
-def rope_base(config: Config, default: object = _MISSING) -> float:
-    """rope_theta, also where transformers 5 nests it under rope_parameters."""
-    given = config.get("rope_parameters") or {}
-    nested = given.get("rope_theta") if isinstance(given, Mapping) else None
-    return config.number("rope_theta", default if nested is None else nested)
-
-
-def rope(config: Config, dims: int, theta: object = 10000.0, traditional: bool = False) -> RopeSpec:
-    """Rope from rope_theta and rope_scaling, or from transformers 5's nested rope_parameters."""
-    given = config.get("rope_parameters") or {}
-    nested = given if isinstance(given, Mapping) else {}
-    base = rope_base(config, theta)
-    for key in ("rope_scaling", "rope_parameters"):
-        if config.get(key) is not None and not isinstance(config[key], Mapping):
-            raise InvalidValue(f"config.json {config.path}{key}", config[key], "an object or null")
-    return RopeSpec(
-        dims=dims,
-        base=base,
-        traditional=config.flag("rope_traditional", traditional),
-        scaling=config.read("rope_scaling", nested),
-        max_positions=config.count("max_position_embeddings", 0) or None,
-    )
-
-
 def plain_rope(dims: int, base: float, traditional: bool = False) -> RopeSpec:
     """A rope that no scaling in the config can change."""
     return RopeSpec(dims=dims, base=base, traditional=traditional)
-
-
-def even_head_dim(config: Config) -> int:
-    """hidden_size / num_attention_heads, whatever head_dim says."""
-    return config.positive("hidden_size") // config.positive("num_attention_heads")
-
-
-def attention(config: Config, *, bias: bool = False, **changes: Any) -> AttentionSpec:
-    """Llama's attention fields, with `changes` on top. bias: on all four projections."""
-    heads = changes.pop("heads", None) or config.positive("num_attention_heads")
-    head_dim = changes.pop("head_dim", None) or config.positive("head_dim", config.positive("hidden_size") // heads)
-    kv_heads = changes.pop("kv_heads", None) or config.positive("num_key_value_heads", heads)
-    if heads % kv_heads:
-        raise InvalidValue("config.json num_key_value_heads", kv_heads, f"a divisor of num_attention_heads={heads}")
-    fields: dict[str, Any] = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "scale": head_dim**-0.5}
-    if "rope" not in changes:
-        fields["rope"] = rope(config, head_dim)
-    return AttentionSpec(**{**fields, "qkv_bias": bias, "out_bias": bias, **changes})
-
-
-def moe(
-    config: Config,
-    router: RouterSpec,
-    *,
-    experts: str | int = "num_experts",
-    top_k: str | int = "num_experts_per_tok",
-    hidden: str | int = "moe_intermediate_size",
-    shared: str | MlpSpec | None = None,
-    bias: bool = False,
-    **changes: Any,
-) -> MoeSpec:
-    """A mixture of llama's MLPs. experts, top_k, hidden: their number, how many a token passes, their width, or the
-    config's keys for it; shared: the shared MLP, or the key of how many experts' widths it has (0 or null for none)."""
-    sizes = [config.positive(n) if isinstance(n, str) else n for n in (experts, top_k, hidden)]
-    if sizes[1] > sizes[0]:
-        raise InvalidValue(f"config.json {top_k}", sizes[1], f"at most the number of experts, {sizes[0]}")
-    groups = router.groups
-    if groups > 1 and (sizes[0] % groups or sizes[0] < 2 * groups or router.kept_groups > groups):
-        given = f"{groups}, of which {router.kept_groups} kept"
-        raise InvalidValue("config.json n_group", given, f"groups of 2 or more of the {sizes[0]} experts")
-    if isinstance(shared, str):
-        count = config.count(shared, 0)
-        shared = mlp(config, hidden=sizes[2] * count, bias=bias) if count else None
-    expert = changes.pop("expert", None) or mlp(config, hidden=sizes[2], bias=bias)
-    return MoeSpec(experts=sizes[0], top_k=sizes[1], router=router, expert=expert, shared=shared, **changes)
-
-
-def layers(config: Config, attn: Any, feed: Any, **fields: Any) -> list[LayerSpec]:
-    """Pre-norm layers, one each. `attn`, `feed`: the two mixers' specs, or functions of a layer's index."""
-    fields = {"norms": pre_norms(config), **fields} if "norms" not in fields else fields
-    return [
-        LayerSpec(attention=attn(i) if callable(attn) else attn, mlp=feed(i) if callable(feed) else feed, **fields)
-        for i in range(config.positive("num_hidden_layers"))
-    ]
-
-
-def arch(config: Config, layers: LayerSpec | list[Any], *, tied: bool | None = None, **changes: Any) -> ArchSpec:
-    """A decoder with llama's names. `layers`: one spec for all of them, or one each.
-
-    tied: fixed by the family, or None to follow tie_word_embeddings (true where the config is silent); a tied model's
-    copy of its embedding is forgotten unless `rules` say otherwise. more_rules: on top of llama's.
-    """
-    if tied is None:
-        tied = config.flag("tie_word_embeddings", True)
-    count = config.positive("num_hidden_layers") if not isinstance(layers, list) else len(layers)
-    fields: dict[str, Any] = {
-        "family": config["model_type"],
-        "vocab": config.positive("vocab_size"),
-        "dim": config.positive("hidden_size"),
-        "layers": tuple(layers) if isinstance(layers, list) else (layers,) * count,
-        "head": HeadSpec(tied=tied),
-        "rules": (*changes.pop("more_rules", ()), ROTARY, *((UNTIE,) if tied else ())),
-    }
-    if "norm" not in changes:
-        fields["norm"] = rms(config, "model.norm")
-    fields.update(changes)
-    return ArchSpec(**fields)
-
-
-def mlp(config: Config, **changes: Any) -> MlpSpec:
-    """Llama's gated MLP."""
-    return MlpSpec(
-        **{"hidden": config.positive("intermediate_size"), **changes} if "hidden" not in changes else changes
-    )
-
-
-def sliding(config: Config, window: int | None = None) -> dict[str, Any]:
-    """The attention fields of a sliding-window layer."""
-    size = config.positive("sliding_window") if window is None else window
-    return {"cache": "rotating", "window": size}
-
-
-def windows(config: Config, kinds: list[str]) -> list[dict[str, Any]]:
-    """The attention fields of each kind of layer: those of a sliding-window layer, none for a full one."""
-    known = ("full_attention", "sliding_attention")
-    for kind in kinds:
-        if kind not in known:
-            raise InvalidValue(f"config.json {config.path}layer_types", kind, known)
-    return [sliding(config) if kind == "sliding_attention" else {} for kind in kinds]
-
-
-def window_layers(config: Config, default: object = _MISSING) -> list[dict[str, Any]]:
-    """`windows` of layer_types."""
-    return windows(config, config.each("layer_types", default))
-
-
-def full_every(config: Config, nth: int) -> list[str]:
-    """Kinds of layers: sliding ones, and every nth a full one."""
-    count = config.positive("num_hidden_layers")
-    return ["sliding_attention" if (i + 1) % nth else "full_attention" for i in range(count)]

@@ -3,7 +3,7 @@
 import mlx.core as mx
 
 from engine.graph.expert_list import ExpertListSpec
-from engine.graph.families.common import Config, attention, layer_norm, plain_rope
+from engine.graph.families.common import Config, layer_norm, plain_rope
 from engine.graph.renames import Split
 from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, MlpSpec, Norms, RouterSpec, StemSpec
 
@@ -23,8 +23,7 @@ def spec(config: Config) -> ArchSpec:
     dim, heads, experts = config.positive("d_model"), config.positive("n_heads"), ffn.positive("moe_num_experts")
     head_dim = dim // heads
     layer = LayerSpec(
-        attention=attention(
-            config,
+        attention=config.attention(
             heads=heads,
             kv_heads=given.positive("kv_n_heads"),
             head_dim=head_dim,

@@ -1,6 +1,6 @@
 """dots1: a norm on each query and key head, group-limited sigmoid routing, shared experts, a stack named `experts`."""
 
-from engine.graph.families.common import Config, arch, attention, layers, mlp, moe, qk_heads
+from engine.graph.families.common import Config
 from engine.graph.families.glm4_moe import grouped_router
 from engine.graph.renames import stacked
 from engine.graph.spec import ArchSpec
@@ -8,9 +8,9 @@ from engine.graph.spec import ArchSpec
 
 def spec(config: Config) -> ArchSpec:
     bias, hidden = config.flag("mlp_bias", False), config.positive("moe_intermediate_size")
-    shared = mlp(config, hidden=hidden * config.positive("n_shared_experts"), bias=bias)
+    shared = config.mlp(hidden=hidden * config.positive("n_shared_experts"), bias=bias)
     router = grouped_router(config)
-    sparse = moe(config, router, experts="n_routed_experts", shared=shared, at="experts", cast=True)
-    attn, first = attention(config, qk_norm=qk_heads(config)), config.count("first_k_dense_replace")
-    made = layers(config, attn, lambda i: mlp(config, bias=bias) if i < first else sparse)
-    return arch(config, made, tied=config.flag("tie_word_embeddings", False), more_rules=stacked("mlp", "experts"))
+    sparse = config.moe(router, experts="n_routed_experts", shared=shared, at="experts", cast=True)
+    attn, first = config.attention(qk_norm=config.qk_heads()), config.count("first_k_dense_replace")
+    made = config.layers(attn, lambda i: config.mlp(bias=bias) if i < first else sparse)
+    return config.arch(made, tied=config.flag("tie_word_embeddings", False), more_rules=stacked("mlp", "experts"))

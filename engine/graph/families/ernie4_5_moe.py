@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from engine.errors import InvalidValue
-from engine.graph.families.common import Config, arch, attention, even_head_dim, layers, mlp, moe, plain_rope
+from engine.graph.families.common import Config, plain_rope
 from engine.graph.renames import Drop, stacked
 from engine.graph.spec import ArchSpec, RouterSpec
 
@@ -20,12 +20,11 @@ def _edge(config: Config, key: str, default: int, pick: Callable[[list[int]], in
 
 
 def spec(config: Config) -> ArchSpec:
-    bias, head_dim = config.flag("use_bias"), config.count("head_dim", 0) or even_head_dim(config)
+    bias, head_dim = config.flag("use_bias"), config.count("head_dim", 0) or config.even_head_dim()
     traditional = plain_rope(head_dim, config.number("rope_theta"), traditional=True)
     softmax = config.choice("moe_gate_act", ("softmax", "sigmoid"), "softmax") == "softmax"
     router = RouterSpec(score="softmax_float32" if softmax else "sigmoid_float32", normalise="max", eps=1e-12)
-    sparse = moe(
-        config,
+    sparse = config.moe(
         router,
         experts="moe_num_experts",
         top_k=config.positive("moe_k", 1),
@@ -37,10 +36,9 @@ def spec(config: Config) -> ArchSpec:
     every, last = config.positive("moe_layer_interval", 1), config.positive("num_hidden_layers") - 1
     first = _edge(config, "moe_layer_start_index", 0, min)
     last = _edge(config, "moe_layer_end_index", last, max)
-    made = layers(
-        config,
-        attention(config, head_dim=head_dim, rope=traditional, bias=bias),
-        lambda i: sparse if (i + 1) % every == 0 and first <= i <= last else mlp(config, bias=bias),
+    made = config.layers(
+        config.attention(head_dim=head_dim, rope=traditional, bias=bias),
+        lambda i: sparse if (i + 1) % every == 0 and first <= i <= last else config.mlp(bias=bias),
     )
     tied = config.flag("tie_word_embeddings")
-    return arch(config, made, tied=tied, more_rules=(UNREAD, *stacked("mlp", "switch_mlp")))
+    return config.arch(made, tied=tied, more_rules=(UNREAD, *stacked("mlp", "switch_mlp")))

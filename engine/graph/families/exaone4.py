@@ -4,7 +4,7 @@ rope."""
 from typing import Any
 
 from engine.errors import InvalidValue
-from engine.graph.families.common import Config, arch, attention, layers, mlp, qk_heads, rope, sliding
+from engine.graph.families.common import Config
 from engine.graph.families.olmo2 import post_norms
 from engine.graph.spec import ArchSpec, AttentionSpec
 
@@ -15,10 +15,10 @@ def spec(config: Config) -> ArchSpec:
         raise InvalidValue("config.json sliding_window_pattern", pattern, "null, or a string of the letters L and G")
 
     def attn(i: int) -> AttentionSpec:
-        changes: dict[str, Any] = {"qk_norm": qk_heads(config), "rope": rope(config, head_dim, None)}
+        changes: dict[str, Any] = {"qk_norm": config.qk_heads(), "rope": config.rope(head_dim, None)}
         if pattern:
-            changes |= sliding(config) if pattern[i % len(pattern)] == "L" else {"rope": None}
-        return attention(config, **changes)
+            changes |= config.sliding() if pattern[i % len(pattern)] == "L" else {"rope": None}
+        return config.attention(**changes)
 
-    made = layers(config, attn, mlp(config), norms=post_norms(config))
-    return arch(config, made, tied=config.flag("tie_word_embeddings"))
+    made = config.layers(attn, config.mlp(), norms=post_norms(config))
+    return config.arch(made, tied=config.flag("tie_word_embeddings"))

@@ -3,18 +3,7 @@ query and key heads, grouped sigmoid routing in the layers that is_moe_layer nam
 
 from dataclasses import replace
 
-from engine.graph.families.common import (
-    DEFAULTS,
-    Config,
-    arch,
-    attention,
-    layers,
-    mlp,
-    moe,
-    qk_heads,
-    rope,
-    window_layers,
-)
+from engine.graph.families.common import DEFAULTS, Config
 from engine.graph.families.glm4_moe import grouped_router
 from engine.graph.renames import Drop, Rename, stacked
 from engine.graph.spec import ArchSpec
@@ -23,16 +12,15 @@ from engine.graph.spec import ArchSpec
 def spec(config: Config) -> ArchSpec:
     config = config.defaulted(DEFAULTS["exaone_moe"])
     config.choice("topk_method", ("noaux_tc",), "noaux_tc")
-    sparse = moe(config, replace(grouped_router(config), eps=1e-20), cast=True, shared="num_shared_experts")
+    sparse = config.moe(replace(grouped_router(config), eps=1e-20), cast=True, shared="num_shared_experts")
     # A nested base goes before the flat one.
     nested = config.inner("rope_parameters").get("rope_theta") if config.get("rope_parameters") else None
     given = config.replaced(rope_theta=nested or config.get("rope_theta"))
-    turned, windows = rope(given, config.positive("head_dim"), 1000000.0), window_layers(config)
+    turned, windows = given.rope(config.positive("head_dim"), 1000000.0), config.window_layers()
     everywhere, routed = not any(windows), config.each("is_moe_layer")
-    attn = [attention(config, rope=turned if w or everywhere else None, qk_norm=qk_heads(config), **w) for w in windows]
-    return arch(
-        config,
-        layers(config, attn.__getitem__, lambda i: sparse if routed[i] else mlp(config)),
+    attn = [config.attention(rope=turned if w or everywhere else None, qk_norm=config.qk_heads(), **w) for w in windows]
+    return config.arch(
+        config.layers(attn.__getitem__, lambda i: sparse if routed[i] else config.mlp()),
         tied=config.flag("tie_word_embeddings", False),
         more_rules=(
             Drop((r"^mtp\.",)),

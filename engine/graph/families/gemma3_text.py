@@ -3,7 +3,7 @@ are clipped in float16; tied where the checkpoint has no head."""
 
 from collections.abc import Mapping
 
-from engine.graph.families.common import DEFAULTS, Config, arch, attention, mlp, plain_rope, rms, rope, sliding
+from engine.graph.families.common import DEFAULTS, Config, plain_rope
 from engine.graph.families.gemma2 import around
 from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, QkNorm, StemSpec
 
@@ -28,20 +28,18 @@ def spec(config: Config) -> ArchSpec:
 
     def layer(local: bool) -> LayerSpec:
         local_rope = plain_rope(head_dim, config.number("rope_local_base_freq"))
-        attn = attention(
-            config,
-            rope=local_rope if local else rope(config, head_dim),
+        attn = config.attention(
+            rope=local_rope if local else config.rope(head_dim),
             scale=config.number("query_pre_attn_scalar") ** -0.5,
-            qk_norm=QkNorm(q=rms(config, "q_norm", 1.0), k=rms(config, "k_norm", 1.0)),
-            **(sliding(config) if local else {}),
+            qk_norm=QkNorm(q=config.rms("q_norm", 1.0), k=config.rms("k_norm", 1.0)),
+            **(config.sliding() if local else {}),
         )
-        return LayerSpec(attention=attn, mlp=mlp(config, act="gelu_approx"), norms=around(config), clip=True)
+        return LayerSpec(attention=attn, mlp=config.mlp(act="gelu_approx"), norms=around(config), clip=True)
 
     made = {local: layer(local) for local in (True, False)}
-    return arch(
-        config,
+    return config.arch(
         [made[(i + 1) % pattern != 0] for i in range(config.positive("num_hidden_layers"))],
-        norm=rms(config, "model.norm", 1.0),
+        norm=config.rms("model.norm", 1.0),
         stem=StemSpec(scale=config.positive("hidden_size") ** 0.5, scale_bfloat16=True),
         head=HeadSpec(tied="absent"),
         rules=(),

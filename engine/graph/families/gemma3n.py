@@ -5,7 +5,7 @@ from typing import Any
 
 from engine.errors import InvalidValue
 from engine.graph.altup import AltUpLayerSpec, StackedStemSpec, UnstackSpec
-from engine.graph.families.common import Config, arch, attention, mlp, plain_rope, qk_heads, rms, window_layers
+from engine.graph.families.common import Config, plain_rope
 from engine.graph.families.gemma2 import around
 from engine.graph.per_layer import PerLayerGateSpec, PerLayerStemSpec
 from engine.graph.renames import Drop
@@ -16,7 +16,7 @@ AT = "model.language_model"
 
 def spec(config: Config) -> ArchSpec:
     text = config.inner("text_config")
-    windows, streams = window_layers(text), text.positive("altup_num_inputs")
+    windows, streams = text.window_layers(), text.positive("altup_num_inputs")
     if streams < 2:
         raise InvalidValue("config.json text_config.altup_num_inputs", streams, "an integer >= 2")
     sources = shared_caches(text["layer_types"], text.count("num_kv_shared_layers"))
@@ -24,13 +24,13 @@ def spec(config: Config) -> ArchSpec:
 
     def layer(i: int) -> AltUpLayerSpec:
         base = text.number("rope_local_base_freq" if windows[i] else "rope_theta")
-        fields = {"scale": 1.0, "qk_norm": qk_heads(text), "v_norm": rms(text, None), "reads": sources[i], **windows[i]}
+        fields = {"scale": 1.0, "qk_norm": text.qk_heads(), "v_norm": text.rms(None), "reads": sources[i], **windows[i]}
         here = text.of_layer(i, "intermediate_size", "activation_sparsity_pattern")
         sparsity = here.number("activation_sparsity_pattern", 0.0, zero=True)
         feed: dict[str, Any] = {"act": "gelu_sparse", "limit": sparsity} if sparsity else {"act": "gelu_approx"}
-        attn = attention(text, rope=plain_rope(head_dim, base), **fields)
+        attn = text.attention(rope=plain_rope(head_dim, base), **fields)
         return AltUpLayerSpec(
-            layer=LayerSpec(attention=attn, mlp=mlp(here, **feed), norms=around(text, 0.0)),
+            layer=LayerSpec(attention=attn, mlp=here.mlp(**feed), norms=around(text, 0.0)),
             per_layer=PerLayerGateSpec(index=i, dim=width),
             streams=streams,
             active=text.count("altup_active_idx"),
@@ -42,13 +42,12 @@ def spec(config: Config) -> ArchSpec:
     stem = StemSpec(key=f"{AT}.embed_tokens", scale=text.positive("hidden_size") ** 0.5)
     rows = text.positive("vocab_size_per_layer_input")
     inputs = PerLayerStemSpec(stem=stem, at=AT, vocab=rows, dim=width)
-    return arch(
-        text,
+    return text.arch(
         [layer(i) for i in range(len(windows))],
         stem=StackedStemSpec(stem=inputs, at=AT, streams=streams),
         layers_key=f"{AT}.layers",
         outlet=UnstackSpec(at=AT, streams=streams),
-        norm=rms(text, f"{AT}.norm"),
+        norm=text.rms(f"{AT}.norm"),
         head=HeadSpec(tied=True, softcap=text.read("final_logit_softcapping", None), softcap_compiled=True),
         rules=(Drop((r"^model\.(vision_tower|audio_tower|embed_audio|embed_vision)\.",)), unread(sources)),
     )

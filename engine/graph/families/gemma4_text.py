@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from engine.graph.dual_mlp import DualMlpSpec
-from engine.graph.families.common import DEFAULTS, Config, arch, attention, mlp, qk_heads, rms, rope, sliding
+from engine.graph.families.common import DEFAULTS, Config
 from engine.graph.families.gemma2 import around
 from engine.graph.families.gemma3n import shared_caches, unread
 from engine.graph.per_layer import PerLayerGateSpec, PerLayerStemSpec, TailedLayerSpec
@@ -29,7 +29,7 @@ def spec(config: Config) -> ArchSpec:
 
     def layer(i: int) -> TailedLayerSpec:
         twice = sources[i] is not None and config.flag("use_double_wide_mlp")
-        feed: Any = mlp(config, hidden=config.positive("intermediate_size") * (1 + twice), act="geglu_compiled")
+        feed: Any = config.mlp(hidden=config.positive("intermediate_size") * (1 + twice), act="geglu_compiled")
         fields: dict[str, Any] = {"mlp": feed, "norms": around(config, 0.0)}
         if config.flag("enable_moe_block", False):
             expert = replace(feed, hidden=config.positive("moe_intermediate_size"))
@@ -46,27 +46,26 @@ def spec(config: Config) -> ArchSpec:
         stem = PerLayerStemSpec(stem=stem, at="model", vocab=rows, dim=width)
     tied, cap = config.flag("tie_word_embeddings"), config.get("final_logit_softcapping")
     head = HeadSpec(tied=tied, softcap=cap, softcap_compiled=True)
-    return arch(config, [layer(i) for i in range(layers)], stem=stem, head=head, rules=(*_RULES, unread(sources)))
+    return config.arch([layer(i) for i in range(layers)], stem=stem, head=head, rules=(*_RULES, unread(sources)))
 
 
 def _attention(config: Config, kind: str, source: int | None) -> AttentionSpec:
     head_dim, kv_heads = config.positive("head_dim"), config.positive("num_key_value_heads")
-    window, values = sliding(config), "own"
+    window, values = config.sliding(), "own"
     if kind == "full_attention":
         window, head_dim = {}, config.count("global_head_dim", 0) or head_dim
         if config.flag("attention_k_eq_v", False):
             values, kv_heads = "keys", config.positive("num_global_key_value_heads", kv_heads)
     ropes = config.holding("rope_parameters", dict, DEFAULTS["gemma4_text"]["rope_parameters"])
     turning = config.replaced(rope_theta=None, rope_scaling=None, rope_parameters=ropes.get(kind, {}))
-    return attention(
-        config,
+    return config.attention(
         head_dim=head_dim,
         kv_heads=kv_heads,
         values=values,
         scale=1.0,
-        rope=rope(turning, head_dim),
-        qk_norm=qk_heads(config),
-        v_norm=rms(config, None),
+        rope=turning.rope(head_dim),
+        qk_norm=config.qk_heads(),
+        v_norm=config.rms(None),
         reads=source,
         **window,
     )

@@ -1,6 +1,6 @@
 """glm4: norms around both mixers, gate and up in one matrix, rope on part of a head in the traditional order."""
 
-from engine.graph.families.common import Config, arch, attention, mlp, plain_rope, rms, rope_base
+from engine.graph.families.common import Config, plain_rope
 from engine.graph.spec import ArchSpec, LayerSpec, Norms
 
 
@@ -8,18 +8,17 @@ def spec(config: Config) -> ArchSpec:
     head_dim = config.positive("head_dim")
     rotated = int(head_dim * config.number("partial_rotary_factor"))
     layer = LayerSpec(
-        attention=attention(
-            config,
+        attention=config.attention(
             head_dim=head_dim,
-            rope=plain_rope(rotated, rope_base(config), config.flag("rope_traditional", True)),
+            rope=plain_rope(rotated, config.rope_base(), config.flag("rope_traditional", True)),
             qkv_bias=config.flag("attention_bias"),
         ),
-        mlp=mlp(config, up="gate_up_proj", fused=True),
+        mlp=config.mlp(up="gate_up_proj", fused=True),
         norms=Norms(
-            pre_attn=rms(config, "input_layernorm"),
-            post_attn=rms(config, "post_self_attn_layernorm"),
-            pre_mlp=rms(config, "post_attention_layernorm"),
-            post_mlp=rms(config, "post_mlp_layernorm"),
+            pre_attn=config.rms("input_layernorm"),
+            post_attn=config.rms("post_self_attn_layernorm"),
+            pre_mlp=config.rms("post_attention_layernorm"),
+            post_mlp=config.rms("post_mlp_layernorm"),
         ),
     )
-    return arch(config, layer, tied=False, rules=())
+    return config.arch(layer, tied=False, rules=())

@@ -1,6 +1,6 @@
 """glm4_moe: group-limited sigmoid routing with a correction bias after some dense layers, a rope on part of a head."""
 
-from engine.graph.families.common import Config, arch, attention, layers, mlp, moe, qk_heads, rope
+from engine.graph.families.common import Config
 from engine.graph.renames import Drop, stacked
 from engine.graph.spec import ArchSpec, MlpSpec, MoeSpec, RouterSpec
 
@@ -22,20 +22,19 @@ def grouped_router(config: Config) -> RouterSpec:
 
 def spec(config: Config) -> ArchSpec:
     head_dim = config.positive("head_dim")
-    attn = attention(
-        config,
-        rope=rope(config, int(head_dim * config.number("partial_rotary_factor"))),
+    attn = config.attention(
+        rope=config.rope(int(head_dim * config.number("partial_rotary_factor"))),
         qkv_bias=config.flag("attention_bias"),
-        qk_norm=qk_heads(config) if config.flag("use_qk_norm") else None,
+        qk_norm=config.qk_heads() if config.flag("use_qk_norm") else None,
     )
     config.choice("topk_method", ("noaux_tc",), "noaux_tc")
     config.choice("scoring_func", ("sigmoid",), "sigmoid")
-    dense: MlpSpec = mlp(config)
+    dense: MlpSpec = config.mlp()
     sparse: MlpSpec | MoeSpec = dense
     if config.read("n_routed_experts", None) is not None:
         router = grouped_router(config)
-        sparse = moe(config, experts="n_routed_experts", shared="n_shared_experts", router=router, cast=True)
+        sparse = config.moe(experts="n_routed_experts", shared="n_shared_experts", router=router, cast=True)
     first = config.count("first_k_dense_replace")
-    made = layers(config, attn, lambda i: sparse if i >= first else dense)
+    made = config.layers(attn, lambda i: sparse if i >= first else dense)
     further = Drop((rf"^model\.layers\.{len(made)}\.",))  # predicts more tokens than the next one
-    return arch(config, made, tied=False, more_rules=(further, *stacked("mlp", "switch_mlp")))
+    return config.arch(made, tied=False, more_rules=(further, *stacked("mlp", "switch_mlp")))

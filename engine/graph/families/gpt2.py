@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from engine.graph.families.common import Config, arch, attention, layer_norm
+from engine.graph.families.common import Config, layer_norm
 from engine.graph.renames import UNTIE, Change, Drop, Rename
 from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, MlpSpec, Norms, StemSpec
 
@@ -25,14 +25,14 @@ def gpt(config: Config, root: str, mlp: MlpSpec, head: HeadSpec, kv_heads: int, 
     """A decoder of gpt2's kind with its names below `root`. bias: on attention's projections."""
     eps = config.number("layer_norm_epsilon")
     layer = LayerSpec(
-        attention=attention(config, kv_heads=kv_heads, rope=None, qkv="c_attn", o="c_proj", bias=bias),
+        attention=config.attention(kv_heads=kv_heads, rope=None, qkv="c_attn", o="c_proj", bias=bias),
         mlp=mlp,
         norms=Norms(pre_attn=layer_norm("ln_1", eps), pre_mlp=layer_norm("ln_2", eps)),
         attn_key="attn",
     )
     stem = StemSpec(key=f"{root}.wte", positions=(f"{root}.wpe", config.positive("n_positions")))
     norm = layer_norm(f"{root}.ln_f", eps)
-    return arch(config, layer, stem=stem, norm=norm, head=head, layers_key=f"{root}.h", tied=False, rules=rules)
+    return config.arch(layer, stem=stem, norm=norm, head=head, layers_key=f"{root}.h", tied=False, rules=rules)
 
 
 def plain_mlp(hidden: int, act: str, bias: bool) -> MlpSpec:

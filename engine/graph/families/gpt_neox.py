@@ -1,6 +1,6 @@
 """gpt_neox: layer norms, attention and MLP in parallel after a norm each, q, k and v of a head side by side."""
 
-from engine.graph.families.common import Config, arch, attention, even_head_dim, layer_norm, plain_rope
+from engine.graph.families.common import Config, layer_norm, plain_rope
 from engine.graph.renames import Drop, Rename
 from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, MlpSpec, Norms, StemSpec
 
@@ -14,14 +14,14 @@ RULES = (
 def spec(config: Config) -> ArchSpec:
     heads, head_dim, eps = (
         config.positive("num_attention_heads"),
-        even_head_dim(config),
+        config.even_head_dim(),
         config.number("layer_norm_eps"),
     )
     rope = plain_rope(int(head_dim * config.number("rotary_pct")), config.number("rotary_emb_base"))
     names = {"qkv": "query_key_value", "packed": "groups", "o": "dense"}
     up, down = "dense_h_to_4h", "dense_4h_to_h"
     layer = LayerSpec(
-        attention=attention(config, head_dim=head_dim, kv_heads=heads, rope=rope, bias=True, **names),
+        attention=config.attention(head_dim=head_dim, kv_heads=heads, rope=rope, bias=True, **names),
         mlp=MlpSpec(hidden=4 * heads * head_dim, act="gelu_approx", gate=None, up=up, down=down, bias=True),
         norms=Norms(pre_attn=layer_norm("input_layernorm", eps), pre_mlp=layer_norm("post_attention_layernorm", eps)),
         attn_key="attention",
@@ -29,4 +29,4 @@ def spec(config: Config) -> ArchSpec:
     )
     stem, head = StemSpec(key="model.embed_in"), HeadSpec(tied=False, key="model.embed_out")
     norm = layer_norm("model.final_layer_norm", eps)
-    return arch(config, layer, stem=stem, norm=norm, head=head, layers_key="model.h", tied=False, rules=RULES)
+    return config.arch(layer, stem=stem, norm=norm, head=head, layers_key="model.h", tied=False, rules=RULES)

@@ -6,7 +6,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from engine.graph.families.common import DEFAULTS, Config, arch, attention, layers, mlp, moe, rope, window_layers
+from engine.graph.families.common import DEFAULTS, Config
 from engine.graph.renames import Change, Rename, Split
 from engine.graph.spec import ArchSpec, RouterSpec
 
@@ -26,15 +26,14 @@ _RULES = (
 def spec(config: Config) -> ArchSpec:
     config = config.defaulted(DEFAULTS["gpt_oss"])
     head_dim, count = config.positive("head_dim"), config.positive("num_hidden_layers")
-    sparse = moe(
-        config,
+    sparse = config.moe(
         experts="num_local_experts",
         hidden="intermediate_size",
         router=RouterSpec(key="router", bias=True, score="logits", pick="back", selected="softmax"),
-        expert=mlp(config, act="swiglu_oai", bias=True),
+        expert=config.mlp(act="swiglu_oai", bias=True),
         at="experts",
     )
-    windows = window_layers(config, [("sliding_attention", "full_attention")[i % 2] for i in range(count)])
-    shared: dict[str, Any] = {"scale": 1 / math.sqrt(head_dim), "rope": rope(config, head_dim), "sinks": "sinks"}
-    attn = [attention(config, bias=True, **shared, **window) for window in windows]
-    return arch(config, layers(config, attn.__getitem__, sparse), tied=False, more_rules=_RULES)
+    windows = config.window_layers([("sliding_attention", "full_attention")[i % 2] for i in range(count)])
+    shared: dict[str, Any] = {"scale": 1 / math.sqrt(head_dim), "rope": config.rope(head_dim), "sinks": "sinks"}
+    attn = [config.attention(bias=True, **shared, **window) for window in windows]
+    return config.arch(config.layers(attn.__getitem__, sparse), tied=False, more_rules=_RULES)

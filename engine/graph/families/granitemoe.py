@@ -1,6 +1,6 @@
 """granitemoe: multipliers on embedding, attention, residuals and logits, and a softmax over the chosen experts only."""
 
-from engine.graph.families.common import Config, arch, attention, even_head_dim, layers, moe
+from engine.graph.families.common import Config
 from engine.graph.renames import Rename, Split, halves
 from engine.graph.spec import ArchSpec, HeadSpec, RouterSpec, StemSpec
 
@@ -14,16 +14,14 @@ RULES = (
 def spec(config: Config) -> ArchSpec:
     router = RouterSpec(key="router.layer", score="logits", pick="back", selected="softmax_float32")
     scale, bias = config.number("attention_multiplier"), config.flag("attention_bias")
-    made = layers(
-        config,
-        attention(config, head_dim=even_head_dim(config), scale=scale, bias=bias),
-        moe(config, experts="num_local_experts", hidden="intermediate_size", router=router, cast=True),
+    made = config.layers(
+        config.attention(head_dim=config.even_head_dim(), scale=scale, bias=bias),
+        config.moe(experts="num_local_experts", hidden="intermediate_size", router=router, cast=True),
         mlp_key="block_sparse_moe",
         residual_scale=config.number("residual_multiplier"),
     )
     tied = config.flag("tie_word_embeddings", True)
-    return arch(
-        config,
+    return config.arch(
         made,
         tied=tied,
         stem=StemSpec(scale=config.number("embedding_multiplier")),

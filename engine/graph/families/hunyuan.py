@@ -6,7 +6,7 @@ from functools import partial
 import mlx.core as mx
 
 from engine.errors import InvalidValue
-from engine.graph.families.common import Config, arch, attention, even_head_dim, layers, mlp, moe, qk_heads
+from engine.graph.families.common import Config
 from engine.graph.renames import Split, halves, stacked
 from engine.graph.spec import ArchSpec, MlpSpec, MoeSpec, RopeSpec, RouterSpec
 
@@ -19,15 +19,14 @@ def by_head(kv_heads: int, head_dim: int, array: mx.array) -> list[mx.array]:
 
 def mixture(config: Config, layer: int) -> MoeSpec | MlpSpec:
     if config.positive("num_experts") == 1:
-        return mlp(config)
+        return config.mlp()
     at = config.of_layer(layer, "moe_topk", "num_shared_expert", "moe_intermediate_size")
     width = config.positive("intermediate_size")
-    return moe(
-        at,
+    return at.moe(
         RouterSpec(key="gate.wg", score="softmax"),
         top_k="moe_topk",
         hidden=at.positive("moe_intermediate_size", width),
-        shared=mlp(config, hidden=width * at.positive("num_shared_expert")) if at.flag("use_mixed_mlp_moe") else None,
+        shared=config.mlp(hidden=width * at.positive("num_shared_expert")) if at.flag("use_mixed_mlp_moe") else None,
         shared_at="shared_mlp",
         cast=True,
         scores_float32=True,
@@ -35,14 +34,13 @@ def mixture(config: Config, layer: int) -> MoeSpec | MlpSpec:
 
 
 def spec(config: Config) -> ArchSpec:
-    head_dim, scaling = even_head_dim(config), config.inner("rope_scaling")
+    head_dim, scaling = config.even_head_dim(), config.inner("rope_scaling")
     if scaling.number("factor") != 1:
         raise InvalidValue("config.json rope_scaling.factor", scaling["factor"], "1: only alpha enlarges the base")
     scaling.choice("type", ("dynamic", "default"))
     turn = {"type": "ntk-alpha", "alpha": scaling.number("alpha")}
-    normed = qk_heads(config, "rotated", "query_layernorm", "key_layernorm")
-    attn = attention(
-        config,
+    normed = config.qk_heads("rotated", "query_layernorm", "key_layernorm")
+    attn = config.attention(
         head_dim=head_dim,
         rope=RopeSpec(dims=head_dim, base=config.number("rope_theta"), scaling=turn),
         bias=config.flag("attention_bias"),
@@ -50,11 +48,11 @@ def spec(config: Config) -> ArchSpec:
     )
     given, taken = replace(attn, projection="given"), replace(attn, projection="taken")
     share = config.positive("cla_share_factor") if config.flag("use_cla") else 1
-    made = layers(config, lambda i: attn if share == 1 else taken if i % share else given, partial(mixture, config))
+    made = config.layers(lambda i: attn if share == 1 else taken if i % share else given, partial(mixture, config))
     apart = (r"\1q_proj.weight", r"\1k_proj.weight", r"\1v_proj.weight")
     rules = (
         Split(r"(.*\.)qkv_proj\.weight", apart, partial(by_head, attn.kv_heads, head_dim)),
         Split(r"(.*\.)gate_and_up_proj\.weight", (r"\1up_proj.weight", r"\1gate_proj.weight"), halves(axis=0)),
         *stacked("mlp", "switch_mlp"),
     )
-    return arch(config, made, tied=True, more_rules=rules)
+    return config.arch(made, tied=True, more_rules=rules)

@@ -1,6 +1,6 @@
 """internlm2: llama under its own names, with q, k and v in one matrix, cut per key/value head."""
 
-from engine.graph.families.common import Config, arch, attention, even_head_dim, mlp, pre_norms, rope
+from engine.graph.families.common import Config
 from engine.graph.renames import Drop
 from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, StemSpec
 
@@ -8,11 +8,10 @@ TABLES = Drop((r"attention\.rope\.inv_freq",))
 
 
 def spec(config: Config) -> ArchSpec:
-    head_dim, bias = even_head_dim(config), config.flag("bias", True)
-    attn = attention(
-        config,
+    head_dim, bias = config.even_head_dim(), config.flag("bias", True)
+    attn = config.attention(
         head_dim=head_dim,
-        rope=rope(config, head_dim),
+        rope=config.rope(head_dim),
         qkv="wqkv",
         packed="groups",
         o="wo",
@@ -21,10 +20,10 @@ def spec(config: Config) -> ArchSpec:
     )
     layer = LayerSpec(
         attention=attn,
-        mlp=mlp(config, gate="w1", up="w3", down="w2"),
-        norms=pre_norms(config, "attention_norm", "ffn_norm"),
+        mlp=config.mlp(gate="w1", up="w3", down="w2"),
+        norms=config.pre_norms("attention_norm", "ffn_norm"),
         attn_key="attention",
         mlp_key="feed_forward",
     )
     head = HeadSpec(tied=config.flag("tie_word_embeddings", False), key="output")
-    return arch(config, layer, head=head, stem=StemSpec(key="model.tok_embeddings"), rules=(TABLES,))
+    return config.arch(layer, head=head, stem=StemSpec(key="model.tok_embeddings"), rules=(TABLES,))

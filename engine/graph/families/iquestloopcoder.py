@@ -4,7 +4,7 @@ keys with all keys of the first."""
 from dataclasses import replace
 
 from engine.errors import InvalidValue
-from engine.graph.families.common import Config, arch, attention, mlp, pre_norms
+from engine.graph.families.common import Config
 from engine.graph.spec import ArchSpec, LayerSpec
 from engine.graph.two_scopes import TwoScopesSpec
 
@@ -19,15 +19,14 @@ def spec(config: Config) -> ArchSpec:
         max_position_embeddings=config.positive("max_position_embeddings", 131072),
         num_key_value_heads=config.positive("num_key_value_heads"),
     )
-    attn = attention(flat, head_dim=config.positive("head_dim"), bias=config.flag("attention_bias", False))
+    attn = flat.attention(head_dim=config.positive("head_dim"), bias=config.flag("attention_bias", False))
     local = replace(attn, cache="rotating", window=config.positive("loop_window_size", 64))
-    first = LayerSpec(attention=attn, mlp=mlp(config, bias=config.flag("mlp_bias", False)), norms=pre_norms(config))
+    first = LayerSpec(attention=attn, mlp=config.mlp(bias=config.flag("mlp_bias", False)), norms=config.pre_norms())
     second = [
         replace(first, attention=TwoScopesSpec(local=local, reads=i, gate=f"model.gate_projections.{i}"))
         for i in range(layers)
     ]
-    return arch(
-        config,
+    return config.arch(
         [first] * layers + second,
         tied=config.flag("tie_word_embeddings", False),
         layers_key=tuple(f"model.layers.{i}" for i in range(layers)) * 2,

@@ -1,7 +1,7 @@
 """Klear: sigmoid routing with a correction bias, and a softmax that weighs the experts against the shared ones."""
 
 from engine.graph.blended_moe import BlendedMoeSpec
-from engine.graph.families.common import Config, arch, attention, even_head_dim, mlp, moe, qk_heads
+from engine.graph.families.common import Config
 from engine.graph.families.qwen3_moe import sparse_layers
 from engine.graph.renames import stacked
 from engine.graph.spec import ArchSpec, RouterSpec
@@ -9,7 +9,7 @@ from engine.graph.spec import ArchSpec, RouterSpec
 
 def spec(config: Config) -> ArchSpec:
     bias, sparse = config.flag("attention_bias"), None
-    attn = attention(config, head_dim=even_head_dim(config), bias=bias, qk_norm=qk_heads(config))
+    attn = config.attention(head_dim=config.even_head_dim(), bias=bias, qk_norm=config.qk_heads())
     if config.count("num_experts"):
         router = RouterSpec(
             score="sigmoid_float32",
@@ -18,5 +18,5 @@ def spec(config: Config) -> ArchSpec:
             cast="input",
         )
         width = config.positive("moe_intermediate_size") * config.positive("n_shared_experts")
-        sparse = BlendedMoeSpec(moe=moe(config, router=router, at="experts"), shared=mlp(config, hidden=width))
-    return arch(config, sparse_layers(config, attn, sparse), tied=False, more_rules=stacked("mlp", "experts"))
+        sparse = BlendedMoeSpec(moe=config.moe(router=router, at="experts"), shared=config.mlp(hidden=width))
+    return config.arch(sparse_layers(config, attn, sparse), tied=False, more_rules=stacked("mlp", "experts"))

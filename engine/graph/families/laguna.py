@@ -4,7 +4,7 @@ float32 sigmoid routing with a correction bias, a shared expert beside the scale
 from collections.abc import Mapping
 from typing import Any
 
-from engine.graph.families.common import DEFAULTS, Config, arch, attention, layers, mlp, moe, qk_heads, window_layers
+from engine.graph.families.common import DEFAULTS, Config
 from engine.graph.renames import Rename, stacked
 from engine.graph.spec import ArchSpec, GateSpec, MoeSpec, RopeSpec, RouterSpec
 
@@ -33,9 +33,9 @@ def _sparse(config: Config) -> MoeSpec:
         correction="gate.e_score_correction_bias",
         normalise="sum",
     )
-    beside = mlp(config, hidden=config.positive("shared_expert_intermediate_size"))
+    beside = config.mlp(hidden=config.positive("shared_expert_intermediate_size"))
     scale = config.number("moe_routed_scaling_factor")
-    return moe(config, router, cast=True, scale=scale, shared=beside, shared_at="shared_expert")
+    return config.moe(router, cast=True, scale=scale, shared=beside, shared_at="shared_expert")
 
 
 def spec(config: Config) -> ArchSpec:
@@ -45,21 +45,19 @@ def spec(config: Config) -> ArchSpec:
     sparse = config.each("mlp_layer_types", ["dense"] + ["sparse"] * (count - 1))
     gate = GateSpec(key="g_proj", per_head=True, fn="softplus", float32=True)
     attn = [
-        attention(
-            config,
+        config.attention(
             heads=config.of_layer(i, heads).positive(heads, config.positive("num_attention_heads")),
             rope=kind_rope(config, window),
             qkv_bias=config.flag("qkv_bias", False),
             out_bias=config.flag("attention_bias", False),
-            qk_norm=qk_heads(config),
+            qk_norm=config.qk_heads(),
             gate=gate if config.flag("gating", True) else None,
             **window,
         )
-        for i, window in enumerate(window_layers(config, ["full_attention"] * count))
+        for i, window in enumerate(config.window_layers(["full_attention"] * count))
     ]
-    return arch(
-        config,
-        layers(config, attn.__getitem__, lambda i: _sparse(config) if sparse[i] == "sparse" else mlp(config)),
+    return config.arch(
+        config.layers(attn.__getitem__, lambda i: _sparse(config) if sparse[i] == "sparse" else config.mlp()),
         tied=config.flag("tie_word_embeddings", False),
         more_rules=(
             Rename(r"^language_model\.", ""),

@@ -1,6 +1,6 @@
 """lille-130m: llama with the norms inside of the mixers, q, k and v in one matrix, a traditional rope."""
 
-from engine.graph.families.common import Config, arch, attention, plain_rope, pre_norms, rms
+from engine.graph.families.common import Config, plain_rope
 from engine.graph.families.gpt2 import llama_names
 from engine.graph.renames import Drop
 from engine.graph.spec import ArchSpec, LayerSpec, MlpSpec, StemSpec
@@ -10,15 +10,15 @@ def spec(config: Config) -> ArchSpec:
     config = llama_names(config).replaced(rms_norm_eps=config.number("layer_norm_eps"))
     rope = plain_rope(config.positive("head_dim"), config.number("rope_theta"), traditional=True)
     layer = LayerSpec(
-        attention=attention(config, kv_heads=config.positive("n_kv_heads"), rope=rope, qkv="qkv_proj", o="out_proj"),
+        attention=config.attention(kv_heads=config.positive("n_kv_heads"), rope=rope, qkv="qkv_proj", o="out_proj"),
         mlp=MlpSpec(hidden=256 * round(int(8 * config.positive("hidden_size") / 3) / 256)),
-        norms=pre_norms(config, "attention.norm", "feed_forward.norm"),
+        norms=config.pre_norms("attention.norm", "feed_forward.norm"),
         attn_key="attention",
         mlp_key="feed_forward",
     )
     stem, norm, rules = (
         StemSpec(key="transformer.tok_embeddings"),
-        rms(config, "transformer.norm"),
+        config.rms("transformer.norm"),
         (Drop((r"rotary_emb",)),),
     )
-    return arch(config, layer, tied=True, stem=stem, norm=norm, layers_key="transformer.layers", rules=rules)
+    return config.arch(layer, tied=True, stem=stem, norm=norm, layers_key="transformer.layers", rules=rules)

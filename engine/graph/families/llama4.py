@@ -4,7 +4,7 @@ a norm without weight on rotated heads; mixtures of one expert and a shared one.
 from typing import Any
 
 from engine.errors import InvalidValue
-from engine.graph.families.common import Config, arch, attention, layers, mlp, moe, rope
+from engine.graph.families.common import Config
 from engine.graph.families.towers import text_tower
 from engine.graph.renames import transposed_experts
 from engine.graph.spec import ArchSpec, AttentionSpec, HeadSpec, NormSpec, QkNorm, QueryScale, RouterSpec
@@ -24,17 +24,16 @@ def spec(config: Config) -> ArchSpec:
         length = text.number("floor_scale", 8192)
         grown = QueryScale(beta=text.number("attn_scale", 0.1), length=length, shift=1, cast="product")
     router = RouterSpec(key="router", score="logits", selected="sigmoid_float32", cast="input")
-    sparse = moe(
-        text,
+    sparse = text.moe(
         router,
         experts="num_local_experts",
         hidden="intermediate_size",
         at="experts",
-        shared=mlp(text),
+        shared=text.mlp(),
         shared_at="shared_expert",
         prescale=True,
     )
-    dense = mlp(text, hidden=text.positive("intermediate_size_mlp"))
+    dense = text.mlp(hidden=text.positive("intermediate_size_mlp"))
 
     count = text.positive("num_hidden_layers")
     local = [(i + 1) % 4 != 0 for i in range(count)]  # fixed in mlx-lm
@@ -46,11 +45,11 @@ def spec(config: Config) -> ArchSpec:
     def attn(i: int) -> AttentionSpec:
         changes: dict[str, Any] = {"rope": None, "query_scale": grown}
         if local[i]:
-            changes = {"rope": rope(text, head_dim, None, traditional=True), **chunk}
+            changes = {"rope": text.rope(head_dim, None, traditional=True), **chunk}
             if text.flag("use_qk_norm"):
                 changes["qk_norm"] = QkNorm(q=_UNIT, k=_UNIT, where="rotated")
-        return attention(text, head_dim=head_dim, bias=bias, **changes)
+        return text.attention(head_dim=head_dim, bias=bias, **changes)
 
-    made = layers(text, attn, lambda i: sparse if i % step == step - 1 else dense, mlp_key="feed_forward")
+    made = text.layers(attn, lambda i: sparse if i % step == step - 1 else dense, mlp_key="feed_forward")
     rules = transposed_experts("feed_forward", "experts")
-    return text_tower(config, arch(text, made, head=HeadSpec(tied=False), rules=rules))
+    return text_tower(config, text.arch(made, head=HeadSpec(tied=False), rules=rules))

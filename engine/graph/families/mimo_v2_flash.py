@@ -3,7 +3,7 @@ grouped sigmoid routing; the original is in blocks of 8-bit floats."""
 
 from dataclasses import replace
 
-from engine.graph.families.common import Config, arch, attention, layers, mlp, moe, plain_rope, sliding
+from engine.graph.families.common import Config, plain_rope
 from engine.graph.families.glm4_moe import grouped_router
 from engine.graph.renames import Drop, Float8Blocks, stacked
 from engine.graph.spec import ArchSpec, AttentionSpec
@@ -13,8 +13,7 @@ def _attention(config: Config, local: bool) -> AttentionSpec:
     at = "swa_" if local else ""
     head_dim = config.positive(f"{at}head_dim")
     sinks = config.flag("add_swa_attention_sink_bias" if local else "add_full_attention_sink_bias")
-    return attention(
-        config,
+    return config.attention(
         heads=config.positive(f"{at}num_attention_heads"),
         kv_heads=config.positive(f"{at}num_key_value_heads"),
         head_dim=head_dim,
@@ -22,7 +21,7 @@ def _attention(config: Config, local: bool) -> AttentionSpec:
         rope=plain_rope(int(config.number("partial_rotary_factor") * head_dim), config.number(f"{at}rope_theta")),
         value_scale=config.number("attention_value_scale") if config.get("attention_value_scale") is not None else None,
         sinks="attention_sink_bias" if sinks else None,
-        **(sliding(config, config.positive("sliding_window_size")) if local else {}),
+        **(config.sliding(config.positive("sliding_window_size")) if local else {}),
     )
 
 
@@ -31,12 +30,11 @@ def spec(config: Config) -> ArchSpec:
     config.choice("topk_method", ("noaux_tc",))
     scaled = config.replaced(routed_scaling_factor=config.number("routed_scaling_factor", 1.0))
     router = replace(grouped_router(scaled), eps=1e-20)
-    sparse = moe(config, router, experts="n_routed_experts", shared="n_shared_experts", cast=True)
+    sparse = config.moe(router, experts="n_routed_experts", shared="n_shared_experts", cast=True)
     kinds = {local: _attention(config, local) for local in (True, False)}
     local, routed = config.each("hybrid_layer_pattern"), config.each("moe_layer_freq")
-    return arch(
-        config,
-        layers(config, lambda i: kinds[local[i] == 1], lambda i: sparse if routed[i] == 1 else mlp(config)),
+    return config.arch(
+        config.layers(lambda i: kinds[local[i] == 1], lambda i: sparse if routed[i] == 1 else config.mlp()),
         tied=False,
         # What is under mtp predicts more tokens than the next one.
         more_rules=(Drop((r"^model\.mtp",)), Float8Blocks(), *stacked("mlp", "switch_mlp")),

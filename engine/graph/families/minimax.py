@@ -1,6 +1,6 @@
 """minimax (and minimax_m2): a norm over all query (key) heads together, a partial rope, a float32 sigmoid router."""
 
-from engine.graph.families.common import Config, arch, attention, layers, moe, qk_heads, rope
+from engine.graph.families.common import Config
 from engine.graph.renames import Float8Blocks, stacked
 from engine.graph.spec import ArchSpec, RouterSpec
 
@@ -16,12 +16,11 @@ def spec(config: Config) -> ArchSpec:
         eps=1e-20,
         cast="input",
     )
-    normed = qk_heads(config, "flat") if config.flag("use_qk_norm", True) else None
-    made = layers(
-        config,
-        attention(config, rope=rope(config, config.positive("rotary_dim")), qk_norm=normed),
-        moe(config, experts="num_local_experts", hidden="intermediate_size", router=router),
+    normed = config.qk_heads("flat") if config.flag("use_qk_norm", True) else None
+    made = config.layers(
+        config.attention(rope=config.rope(config.positive("rotary_dim")), qk_norm=normed),
+        config.moe(experts="num_local_experts", hidden="intermediate_size", router=router),
         mlp_key="block_sparse_moe",
     )
     rules = (Float8Blocks(), *stacked("block_sparse_moe", "switch_mlp", EXPERT_NAMES))
-    return arch(config, made, tied=config.flag("tie_word_embeddings", False), more_rules=rules)
+    return config.arch(made, tied=config.flag("tie_word_embeddings", False), more_rules=rules)

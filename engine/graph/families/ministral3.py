@@ -1,7 +1,7 @@
 """ministral3: llama with its rope under rope_parameters, and queries that grow with their position."""
 
 from engine.graph.families import llama
-from engine.graph.families.common import Config, arch
+from engine.graph.families.common import Config
 from engine.graph.renames import Drop, Float8Blocks
 from engine.graph.spec import ArchSpec, QueryScale, RopeSpec
 
@@ -17,4 +17,4 @@ def spec(config: Config) -> ArchSpec:
     beta, length = turning.number("llama_4_scaling_beta"), turning.number("original_max_position_embeddings")
     plain = config.replaced(attention_bias=False, mlp_bias=False)
     grown = llama.layers(plain, rope=rope, query_scale=QueryScale(beta=beta, length=length))
-    return arch(config, grown, more_rules=(Float8Blocks(), Drop((r"activation_scale",))))
+    return config.arch(grown, more_rules=(Float8Blocks(), Drop((r"activation_scale",))))

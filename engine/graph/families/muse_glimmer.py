@@ -1,19 +1,7 @@
 """muse_glimmer: gemma's four norms with an eps of their own after the mixers, norms without weight on heads and on the
 embedding, enlarged queries, gated attention, no rope in global layers, a scaled and capped head."""
 
-from engine.graph.families.common import (
-    DEFAULTS,
-    Config,
-    arch,
-    attention,
-    full_every,
-    layers,
-    mlp,
-    plain_rope,
-    qk_heads,
-    rms,
-    windows,
-)
+from engine.graph.families.common import DEFAULTS, Config, plain_rope
 from engine.graph.renames import Drop, Rename
 from engine.graph.spec import ArchSpec, AttentionSpec, GateSpec, HeadSpec, Norms, StemSpec
 
@@ -24,25 +12,24 @@ def spec(config: Config) -> ArchSpec:
     config = config.defaulted(DEFAULTS["muse_glimmer"])
     nested = config.inner("rope_parameters") if config.get("rope_parameters") else config
     base, post_eps = nested.number("rope_theta", config.get("rope_theta") or 500000.0), config.number("post_norm_eps")
-    kinds = config.each("layer_types", full_every(config, 4))
+    kinds = config.each("layer_types", config.full_every(4))
     bases = config.each("layer_rope_theta", [0 if kind == "full_attention" else base for kind in kinds])
-    every, factor = windows(config, kinds), config.number("qk_scale_factor")
+    every, factor = config.windows(kinds), config.number("qk_scale_factor")
 
     def attn(i: int) -> AttentionSpec:
-        rope, qk = plain_rope(config.positive("head_dim"), base) if bases[i] else None, qk_heads(config, q=None, k=None)
+        rope, qk = plain_rope(config.positive("head_dim"), base) if bases[i] else None, config.qk_heads(q=None, k=None)
         gate = GateSpec(key="gate_proj")
-        return attention(config, rope=rope, qk_norm=qk, query_factor=factor, gate=gate, **every[i])
+        return config.attention(rope=rope, qk_norm=qk, query_factor=factor, gate=gate, **every[i])
 
     norms = Norms(
-        pre_attn=rms(config, "input_layernorm", 1.0),
-        post_attn=rms(config, "post_attention_layernorm", 1.0, post_eps),
-        pre_mlp=rms(config, "pre_feedforward_layernorm", 1.0),
-        post_mlp=rms(config, "post_feedforward_layernorm", 1.0, post_eps),
+        pre_attn=config.rms("input_layernorm", 1.0),
+        post_attn=config.rms("post_attention_layernorm", 1.0, post_eps),
+        pre_mlp=config.rms("pre_feedforward_layernorm", 1.0),
+        post_mlp=config.rms("post_feedforward_layernorm", 1.0, post_eps),
     )
-    return arch(
-        config,
-        layers(config, attn, mlp(config, act="silu"), norms=norms),
-        stem=StemSpec(norm=rms(config, None)),
+    return config.arch(
+        config.layers(attn, config.mlp(act="silu"), norms=norms),
+        stem=StemSpec(norm=config.rms(None)),
         head=HeadSpec(
             tied=config.flag("tie_word_embeddings"),
             multiply=config.number("output_multiplier"),

@@ -1,7 +1,7 @@
 """nanbeige: llama whose layers run several times, each pass with caches of its own and, by default, the final norm."""
 
 from engine.errors import NotBuilt
-from engine.graph.families.common import Config, arch, attention, mlp, pre_norms
+from engine.graph.families.common import Config
 from engine.graph.renames import ROTARY
 from engine.graph.spec import ArchSpec, LayerSpec
 
@@ -11,12 +11,11 @@ def spec(config: Config) -> ArchSpec:
         if config.flag(key, False):
             raise NotBuilt(f"nanbeige with {key}", "mlx-lm refuses it too")
     flat = config.replaced(rope_traditional=False, num_key_value_heads=config.positive("num_key_value_heads"))
-    attn = attention(flat, bias=config.flag("attention_bias", False))
-    feed = mlp(config, bias=config.flag("mlp_bias", False))
+    attn = flat.attention(bias=config.flag("attention_bias", False))
+    feed = config.mlp(bias=config.flag("mlp_bias", False))
     loops, losses = config.positive("num_loops", 1), config.holding("loop_loss_weights", list, [])
-    return arch(
-        config,
-        LayerSpec(attention=attn, mlp=feed, norms=pre_norms(config)),
+    return config.arch(
+        LayerSpec(attention=attn, mlp=feed, norms=config.pre_norms()),
         tied=config.flag("tie_word_embeddings", False),
         loops=len(losses) + 1 if losses else loops,  # a loss weight for each pass but the last
         loop_norm=not config.flag("skip_loop_final_norm", False),

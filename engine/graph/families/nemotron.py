@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from engine.errors import InvalidValue
-from engine.graph.families.common import Config, arch, attention, mlp
+from engine.graph.families.common import Config
 from engine.graph.spec import ArchSpec, LayerSpec, Norms, NormSpec, RopeSpec
 
 
@@ -20,11 +20,11 @@ def spec(config: Config) -> ArchSpec:
     def norm(key: str) -> NormSpec:
         return NormSpec(key=key, eps=config.number("norm_eps"), kind="layer", bias=True, offset=1.0)
 
-    attn = attention(config, rope=None, bias=config.flag("attention_bias", False))
+    attn = config.attention(rope=None, bias=config.flag("attention_bias", False))
     rope = _rope(config, int(config.number("partial_rotary_factor", 0.5) * attn.head_dim))
     layer = LayerSpec(
         attention=replace(attn, rope=rope),
-        mlp=mlp(config, act="relu_squared", gate=None, bias=config.flag("mlp_bias", False)),
+        mlp=config.mlp(act="relu_squared", gate=None, bias=config.flag("mlp_bias", False)),
         norms=Norms(pre_attn=norm("input_layernorm"), pre_mlp=norm("post_attention_layernorm")),
     )
-    return arch(config, layer, tied=config.flag("tie_word_embeddings", False), norm=norm("model.norm"))
+    return config.arch(layer, tied=config.flag("tie_word_embeddings", False), norm=norm("model.norm"))

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from engine.errors import InvalidValue
-from engine.graph.families.common import DEFAULTS, Config, arch, attention, even_head_dim, rms
+from engine.graph.families.common import DEFAULTS, Config
 from engine.graph.spec import ArchSpec, LayerSpec, LinearSpec, MlpSpec, Norms
 from engine.kv.spec import CacheSpec
 
@@ -13,7 +13,11 @@ ACTS = {"silu": "silu", "relu": "relu", "gelu": "gelu", "gelu_new": "gelu_approx
 
 def spec(config: Config) -> ArchSpec:
     config = config.defaulted(DEFAULTS["nemotron-nas"])
-    dim, heads, head_dim = config.positive("hidden_size"), config.positive("num_attention_heads"), even_head_dim(config)
+    dim, heads, head_dim = (
+        config.positive("hidden_size"),
+        config.positive("num_attention_heads"),
+        config.even_head_dim(),
+    )
     attn_bias, mlp_bias = config.flag("attention_bias", False), config.flag("mlp_bias", False)
     act = ACTS[config.choice("hidden_act", ACTS)]
     # mlx-lm keeps a cache, for ever empty, for a linear map in attention's place.
@@ -21,7 +25,7 @@ def spec(config: Config) -> ArchSpec:
 
     def attend(block: Config) -> Any:
         kv_heads = heads // block.positive("n_heads_in_group")
-        return attention(config, head_dim=head_dim, kv_heads=kv_heads, bias=attn_bias)
+        return config.attention(head_dim=head_dim, kv_heads=kv_heads, bias=attn_bias)
 
     def feed(block: Config) -> Any:
         width = int(2 * round(block.number("ffn_mult"), 6) * dim / 3)
@@ -34,10 +38,10 @@ def spec(config: Config) -> ArchSpec:
         block = Config(entry, f"block_configs[{i}].")
         attn = _mixer(block.inner("attention"), attend, LinearSpec(bias=attn_bias, caches=(unused,)))
         mlp = _mixer(block.inner("ffn"), feed, LinearSpec(bias=mlp_bias))
-        first, second = (rms(config, "input_layernorm"), rms(config, "post_attention_layernorm"))
+        first, second = (config.rms("input_layernorm"), config.rms("post_attention_layernorm"))
         norms = Norms(pre_attn=first if attn else None, pre_mlp=second if mlp else None)
         layers.append(LayerSpec(attention=attn, mlp=mlp, norms=norms))
-    return arch(config, layers)
+    return config.arch(layers)
 
 
 def _mixer(block: Config, active: Any, linear: LinearSpec) -> Any:

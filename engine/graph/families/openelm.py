@@ -1,6 +1,6 @@
 """openelm: llama whose layers differ in heads and width, with q, k and v, and gate and up, in one matrix each."""
 
-from engine.graph.families.common import DEFAULTS, Config, arch, attention, plain_rope, pre_norms, qk_heads, rms
+from engine.graph.families.common import DEFAULTS, Config, plain_rope
 from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, MlpSpec, StemSpec
 
 
@@ -16,20 +16,18 @@ def spec(config: Config) -> ArchSpec:
     config = config.replaced(hidden_size=dim, num_hidden_layers=count)
     rope = plain_rope(config.positive("head_dim"), config.number("rope_freq_constant"))
     names = {"qkv": "qkv_proj", "o": "out_proj"}
-    qk_norm = qk_heads(config) if config.flag("normalize_qk_projections", True) else None
+    qk_norm = config.qk_heads() if config.flag("normalize_qk_projections", True) else None
     columns = (config.each(key) for key in ("num_query_heads", "num_kv_heads", "ffn_multipliers"))
     layers = [
         LayerSpec(
-            attention=attention(
-                config, heads=heads, kv_heads=kv_heads, rope=rope, qk_norm=qk_norm, bias=False, **names
-            ),
+            attention=config.attention(heads=heads, kv_heads=kv_heads, rope=rope, qk_norm=qk_norm, bias=False, **names),
             mlp=MlpSpec(hidden=_width(factor * dim, divisor), up="proj_1", down="proj_2", fused=True),
-            norms=pre_norms(config, "attn_norm", "ffn_norm"),
+            norms=config.pre_norms("attn_norm", "ffn_norm"),
             attn_key="attn",
             mlp_key="ffn",
         )
         for heads, kv_heads, factor in zip(*columns, strict=True)
     ]
-    stem, norm = StemSpec(key="transformer.token_embeddings"), rms(config, "transformer.norm")
+    stem, norm = StemSpec(key="transformer.token_embeddings"), config.rms("transformer.norm")
     head = HeadSpec(tied=config.flag("share_input_output_layers", True))
-    return arch(config, layers, stem=stem, norm=norm, head=head, layers_key="transformer.layers", tied=False, rules=())
+    return config.arch(layers, stem=stem, norm=norm, head=head, layers_key="transformer.layers", tied=False, rules=())

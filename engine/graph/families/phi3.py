@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 from engine.errors import InvalidValue
-from engine.graph.families.common import DEFAULTS, Config, arch, attention, even_head_dim, mlp, pre_norms, rope
+from engine.graph.families.common import DEFAULTS, Config
 from engine.graph.spec import ArchSpec, LayerSpec, RopeSpec
 
 
 def _rope(config: Config, head_dim: int) -> RopeSpec:
     """Linear, or longrope (once "su") with the trained length outside of rope_scaling (register:
     "linear-rope-refused")."""
-    made = rope(config, int(head_dim * config.number("partial_rotary_factor")))
+    made = config.rope(int(head_dim * config.number("partial_rotary_factor")))
     kind = made.scaling.get("type") or made.scaling.get("rope_type", "default")
     if kind in ("longrope", "su"):
         trained = config.positive("original_max_position_embeddings")
@@ -23,10 +23,10 @@ def _rope(config: Config, head_dim: int) -> RopeSpec:
 
 
 def spec(config: Config) -> ArchSpec:
-    config, head_dim = config.defaulted(DEFAULTS["phi3"]), even_head_dim(config)
+    config, head_dim = config.defaulted(DEFAULTS["phi3"]), config.even_head_dim()
     layer = LayerSpec(
-        attention=attention(config, head_dim=head_dim, rope=_rope(config, head_dim), qkv="qkv_proj"),
-        mlp=mlp(config, up="gate_up_proj", fused=True),
-        norms=pre_norms(config),
+        attention=config.attention(head_dim=head_dim, rope=_rope(config, head_dim), qkv="qkv_proj"),
+        mlp=config.mlp(up="gate_up_proj", fused=True),
+        norms=config.pre_norms(),
     )
-    return arch(config, layer)
+    return config.arch(layer)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from engine.errors import InvalidValue
 from engine.graph.block_sparse import BlockSparseSpec
-from engine.graph.families.common import DEFAULTS, Config, arch, attention, even_head_dim, layer_norm
+from engine.graph.families.common import DEFAULTS, Config, layer_norm
 from engine.graph.renames import ROTARY
 from engine.graph.spec import ArchSpec, AttentionSpec, HeadSpec, LayerSpec, MlpSpec, Norms, RopeSpec, StemSpec
 
@@ -13,14 +13,14 @@ BANNED = (100256, 100258, 100259, 100260, 100264, 100265, *range(100267, 100352)
 
 
 def _attention(config: Config) -> AttentionSpec:
-    head_dim = even_head_dim(config)
+    head_dim = config.even_head_dim()
     scale = 1.0 / head_dim**0.5
     if config.flag("mup_use_scaling", True):
         scale = 1.0 / (head_dim / config.number("mup_attn_multiplier"))
     positions = {"type": "positions", "scale": config.number("rope_position_scale")}
     rope = RopeSpec(dims=head_dim, base=config.number("rope_embedding_base"), scaling=positions)
     names = {"qkv": "query_key_value", "packed": "groups", "o": "dense"}
-    return attention(config, head_dim=head_dim, scale=scale, rope=rope, bias=True, **names)
+    return config.attention(head_dim=head_dim, scale=scale, rope=rope, bias=True, **names)
 
 
 def spec(config: Config) -> ArchSpec:
@@ -44,4 +44,4 @@ def spec(config: Config) -> ArchSpec:
     divide = config.number("mup_width_multiplier", zero=True) or None
     head = HeadSpec(tied=True, divide=divide, banned=tuple(token for token in BANNED if token < vocab))
     norm = layer_norm("model.final_layernorm", eps)
-    return arch(config, layers, tied=True, stem=stem, norm=norm, head=head, rules=(ROTARY,))
+    return config.arch(layers, tied=True, stem=stem, norm=norm, head=head, rules=(ROTARY,))

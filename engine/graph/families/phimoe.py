@@ -1,6 +1,6 @@
 """phimoe: layer norms, biases in attention and head, SparseMixer routing, a longrope with a stated scale."""
 
-from engine.graph.families.common import DEFAULTS, Config, arch, attention, even_head_dim, layer_norm, mlp, plain_rope
+from engine.graph.families.common import DEFAULTS, Config, layer_norm, plain_rope
 from engine.graph.families.minimax import EXPERT_NAMES
 from engine.graph.renames import stacked
 from engine.graph.sparsemixer import SparseMixerSpec
@@ -27,17 +27,18 @@ def _rope(config: Config, dims: int) -> RopeSpec:
 
 def spec(config: Config) -> ArchSpec:
     config = config.defaulted(DEFAULTS["phimoe"])
-    head_dim, eps = even_head_dim(config), config.number("rms_norm_eps")
+    head_dim, eps = config.even_head_dim(), config.number("rms_norm_eps")
     experts, top_k = config.positive("num_local_experts"), config.positive("num_experts_per_tok")
-    moe = SparseMixerSpec(experts=experts, top_k=top_k, jitter=config.number("router_jitter_noise"), expert=mlp(config))
+    moe = SparseMixerSpec(
+        experts=experts, top_k=top_k, jitter=config.number("router_jitter_noise"), expert=config.mlp()
+    )
     layer = LayerSpec(
-        attention=attention(config, head_dim=head_dim, rope=_rope(config, head_dim), qkv_bias=True, out_bias=True),
+        attention=config.attention(head_dim=head_dim, rope=_rope(config, head_dim), qkv_bias=True, out_bias=True),
         mlp=moe,
         mlp_key="block_sparse_moe",
         norms=Norms(pre_attn=layer_norm("input_layernorm", eps), pre_mlp=layer_norm("post_attention_layernorm", eps)),
     )
-    return arch(
-        config,
+    return config.arch(
         layer,
         norm=layer_norm("model.norm", eps),
         head=HeadSpec(tied=False, bias=True),

@@ -2,7 +2,7 @@
 
 import math
 
-from engine.graph.families.common import DEFAULTS, Config, arch, attention, layer_norm, plain_rope
+from engine.graph.families.common import DEFAULTS, Config, layer_norm, plain_rope
 from engine.graph.renames import stacked
 from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, MlpSpec, MoeSpec, Norms, RouterSpec, StemSpec
 
@@ -12,8 +12,7 @@ _EPS = 1e-5  # not in the config
 def spec(config: Config) -> ArchSpec:
     config = config.defaulted(DEFAULTS["phixtral"])
     dim, heads = config.positive("model_dim"), config.positive("num_heads")
-    attn = attention(
-        config,
+    attn = config.attention(
         heads=heads,
         kv_heads=heads,
         head_dim=dim // heads,
@@ -39,8 +38,7 @@ def spec(config: Config) -> ArchSpec:
         norms=Norms(pre_attn=layer_norm("ln", _EPS)),
         flow="parallel",
     )
-    return arch(
-        config.replaced(vocab_size=config.positive("num_vocab"), hidden_size=dim),
+    return config.replaced(vocab_size=config.positive("num_vocab"), hidden_size=dim).arch(
         [layer] * config.positive("num_layers"),
         stem=StemSpec(key="transformer.embd.wte"),
         layers_key="transformer.h",

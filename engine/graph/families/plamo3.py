@@ -3,28 +3,28 @@ n-th layer is global with a rope base of its own."""
 
 from typing import Any
 
-from engine.graph.families.common import DEFAULTS, Config, arch, attention, full_every, layers, mlp, plain_rope, rms
+from engine.graph.families.common import DEFAULTS, Config, plain_rope
 from engine.graph.spec import ArchSpec, AttentionSpec, Norms, QkNorm
 
 
 def spec(config: Config) -> ArchSpec:
     config = config.defaulted(DEFAULTS["plamo3"])
     window = config.positive("sliding_window", config.positive("window_size"))
-    kinds = full_every(config, config.positive("sliding_window_pattern"))
+    kinds = config.full_every(config.positive("sliding_window_pattern"))
     # mlx-lm masks one key more than its cache keeps.
     ring: dict[str, Any] = {"cache": "rotating", "window": window + 1, "cache_size": window}
-    qk_norm = QkNorm(q=rms(config, "q_norm", 1.0), k=rms(config, "k_norm", 1.0))
+    qk_norm = QkNorm(q=config.rms("q_norm", 1.0), k=config.rms("k_norm", 1.0))
 
     def attn(i: int) -> AttentionSpec:
         local = kinds[i] == "sliding_attention"
         rope = plain_rope(config.positive("head_dim"), config.number("rope_local_theta" if local else "rope_theta"))
-        return attention(config, qkv="qkv_proj", qk_norm=qk_norm, rope=rope, **(ring if local else {}))
+        return config.attention(qkv="qkv_proj", qk_norm=qk_norm, rope=rope, **(ring if local else {}))
 
     norms = Norms(
-        pre_attn=rms(config, "pre_mixer_norm", 1.0),
-        post_attn=rms(config, "post_mixer_norm", 1.0 / 5),
-        pre_mlp=rms(config, "pre_mlp_norm", 1.0),
-        post_mlp=rms(config, "post_mlp_norm", 1.0 / (5**1.5)),
+        pre_attn=config.rms("pre_mixer_norm", 1.0),
+        post_attn=config.rms("post_mixer_norm", 1.0 / 5),
+        pre_mlp=config.rms("pre_mlp_norm", 1.0),
+        post_mlp=config.rms("post_mlp_norm", 1.0 / (5**1.5)),
     )
-    made = layers(config, attn, mlp(config, up="gate_up_proj", fused=True), norms=norms, attn_key="mixer")
-    return arch(config, made, layers_key="model.layers.layers", norm=rms(config, "model.norm", 1.0))
+    made = config.layers(attn, config.mlp(up="gate_up_proj", fused=True), norms=norms, attn_key="mixer")
+    return config.arch(made, layers_key="model.layers.layers", norm=config.rms("model.norm", 1.0))

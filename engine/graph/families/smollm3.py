@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from engine.graph.families import llama
-from engine.graph.families.common import Config, arch
+from engine.graph.families.common import Config
 from engine.graph.spec import ArchSpec
 
 
@@ -12,4 +12,4 @@ def spec(config: Config) -> ArchSpec:
     interval = config.positive("no_rope_layer_interval", 4)
     turns = config.each("no_rope_layers", [(i + 1) % interval != 0 for i in range(len(layers))])
     still = [replace(layer, attention=replace(layer.attention, rope=None)) for layer in layers]
-    return arch(config, [layer if turn else s for layer, s, turn in zip(layers, still, turns, strict=True)])
+    return config.arch([layer if turn else s for layer, s, turn in zip(layers, still, turns, strict=True)])

@@ -1,16 +1,7 @@
 """spark2_5: fused q, k, v, a sigmoid gate per head in float32, an exact gelu, a partial rope per layer kind."""
 
 from engine.errors import InvalidValue
-from engine.graph.families.common import (
-    Config,
-    arch,
-    attention,
-    full_every,
-    layers,
-    mlp,
-    plain_rope,
-    window_layers,
-)
+from engine.graph.families.common import Config, plain_rope
 from engine.graph.renames import Rename
 from engine.graph.spec import ArchSpec, AttentionSpec, GateSpec, RopeSpec, StemSpec
 
@@ -23,17 +14,16 @@ def spec(config: Config) -> ArchSpec:
         if config.read(key, value) != value:
             raise InvalidValue(f"config.json {key}", config[key], repr(value))
     bias, ropes = config.flag("attention_bias", False), config.inner("rope_parameters")
-    every = window_layers(config, full_every(config, 4))
+    every = config.window_layers(config.full_every(4))
     gate = GateSpec(key="g_proj", per_head=True, float32=True, bias=bias)
 
     def attn(i: int) -> AttentionSpec:
         kind = "sliding_attention" if every[i] else "full_attention"
         rope = _rope(ropes.inner(kind), config.positive("head_dim"))
-        return attention(config, rope=rope, qkv="q_k_v_proj", o="out_proj", bias=bias, gate=gate, **every[i])
+        return config.attention(rope=rope, qkv="q_k_v_proj", o="out_proj", bias=bias, gate=gate, **every[i])
 
-    return arch(
-        config,
-        layers(config, attn, mlp(config, act="gelu", bias=config.flag("mlp_bias", False))),
+    return config.arch(
+        config.layers(attn, config.mlp(act="gelu", bias=config.flag("mlp_bias", False))),
         stem=StemSpec(key="model.embedding"),
         more_rules=(Rename(r"^model\.embed_tokens\.", "model.embedding."),),
     )

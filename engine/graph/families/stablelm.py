@@ -3,7 +3,7 @@
 import math
 
 from engine.errors import InvalidValue
-from engine.graph.families.common import Config, arch, attention, layer_norm, mlp, plain_rope
+from engine.graph.families.common import Config, layer_norm, plain_rope
 from engine.graph.spec import ArchSpec, LayerSpec, Norms, NormSpec, QkNorm
 
 
@@ -14,8 +14,7 @@ def spec(config: Config) -> ArchSpec:
         raise InvalidValue("config.json num_attention_heads", heads, f"a divisor of hidden_size={dim}")
     head_dim, parallel = dim // heads, config.flag("use_parallel_residual", False)
     q, k = (NormSpec(key=key, eps=eps, kind="layer_stacked") for key in ("q_layernorm", "k_layernorm"))
-    attn = attention(
-        config,
+    attn = config.attention(
         head_dim=head_dim,
         kv_heads=config.positive("num_key_value_heads"),
         scale=math.sqrt(1 / head_dim),
@@ -29,6 +28,6 @@ def spec(config: Config) -> ArchSpec:
         pre_mlp=None if parallel else layer_norm("post_attention_layernorm", eps),
     )
     layer = LayerSpec(
-        attention=attn, mlp=mlp(config), norms=norms, flow="parallel_residual" if parallel else "sequential"
+        attention=attn, mlp=config.mlp(), norms=norms, flow="parallel_residual" if parallel else "sequential"
     )
-    return arch(config, layer, tied=False, norm=layer_norm("model.norm", eps), rules=())
+    return config.arch(layer, tied=False, norm=layer_norm("model.norm", eps), rules=())

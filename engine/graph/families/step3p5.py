@@ -5,18 +5,7 @@ import re
 from typing import Any
 
 from engine.errors import InvalidValue
-from engine.graph.families.common import (
-    DEFAULTS,
-    Config,
-    arch,
-    attention,
-    layers,
-    mlp,
-    moe,
-    qk_heads,
-    rope,
-    window_layers,
-)
+from engine.graph.families.common import DEFAULTS, Config
 from engine.graph.renames import Change, Drop, Rename
 from engine.graph.spec import ArchSpec, AttentionSpec, GateSpec, MlpSpec, MoeSpec, RouterSpec
 
@@ -26,7 +15,7 @@ _LISTS = ("rope_theta", "partial_rotary_factors", "swiglu_limits", "swiglu_limit
 
 def _clipped(config: Config, key: str, hidden: str) -> MlpSpec:
     limit = config.number(key, 0.0, zero=True)
-    return mlp(config, hidden=config.positive(hidden), **({"act": "swiglu_clamped", "limit": limit} if limit else {}))
+    return config.mlp(hidden=config.positive(hidden), **({"act": "swiglu_clamped", "limit": limit} if limit else {}))
 
 
 def _attention(config: Config, window: dict[str, Any]) -> AttentionSpec:
@@ -35,12 +24,11 @@ def _attention(config: Config, window: dict[str, Any]) -> AttentionSpec:
     kind = "sliding_attention" if window and config.get("layer_types") else "full_attention"
     only = config.holding("yarn_only_types", list, [])
     dims = int(config.positive("head_dim") * config.number("partial_rotary_factors", 1.0))
-    return attention(
-        config,
+    return config.attention(
         heads=local.positive("num_attention_heads"),
         kv_heads=local.positive("num_attention_groups"),
-        rope=rope(config if not only or kind in only else config.replaced(rope_scaling=None), dims),
-        qk_norm=qk_heads(config),
+        rope=(config if not only or kind in only else config.replaced(rope_scaling=None)).rope(dims),
+        qk_norm=config.qk_heads(),
         gate=GateSpec(key="g_proj", per_head=True) if config.flag("use_head_wise_attn_gate", True) else None,
         **window,
     )
@@ -70,8 +58,7 @@ def spec(config: Config) -> ArchSpec:
         here = config.of_layer(i, *_LISTS)
         if i not in sparse:
             return _clipped(here, "swiglu_limits_shared", "intermediate_size")
-        return moe(
-            config,
+        return config.moe(
             router,
             experts="moe_num_experts",
             top_k="moe_top_k",
@@ -81,8 +68,8 @@ def spec(config: Config) -> ArchSpec:
             shared_at="share_expert",
         )
 
-    windows = window_layers(config, [("sliding_attention", "full_attention")[i % 2] for i in range(count)])
-    made = layers(config, lambda i: _attention(config.of_layer(i, *_LISTS), windows[i]), feed)
+    windows = config.window_layers([("sliding_attention", "full_attention")[i % 2] for i in range(count)])
+    made = config.layers(lambda i: _attention(config.of_layer(i, *_LISTS), windows[i]), feed)
     kept = "|".join(map(str, range(count)))
     rules = (
         Drop((r"\.mtp", rf"model\.layers\.(?!(?:{kept})\.)\d+\.")),
@@ -92,4 +79,4 @@ def spec(config: Config) -> ArchSpec:
         Rename(r"\.moe\.router_bias", ".mlp.gate.router_bias"),
         Rename(r"(?<!\.mlp)\.share_expert\.", ".mlp.share_expert."),
     )
-    return arch(config, made, tied=False, more_rules=rules)
+    return config.arch(made, tied=False, more_rules=rules)
