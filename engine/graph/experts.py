@@ -13,6 +13,7 @@ import mlx.nn as nn
 
 from engine.graph.forward import Forward
 from engine.graph.mlp import Mlp, activation
+from engine.graph.norms import build_norm
 from engine.graph.params import ExpertsLinear, Linear, PackedExpertsLinear, Weights
 from engine.graph.spec import ArchSpec, MlpSpec, MoeSpec, RouterSpec
 
@@ -68,13 +69,15 @@ def _scores(logits: mx.array, spec: RouterSpec) -> mx.array:
 def select(logits: mx.array, correction: mx.array | None, *, spec: RouterSpec, top_k: int) -> tuple[mx.array, mx.array]:
     """Router logits [..., N] -> expert ids [..., k] and their scores [..., k]."""
     scores = _scores(logits, spec)
+    if correction is not None and spec.correction_cast:
+        correction = correction.astype(scores.dtype)
     ranked = scores if correction is None else scores + correction
     if spec.groups > 1:
         ranked = mx.unflatten(ranked, axis=-1, shape=(spec.groups, -1))
         strength = mx.topk(ranked, 2, axis=-1).sum(axis=-1, keepdims=True)
         dropped = spec.groups - spec.kept_groups
         losers = mx.argpartition(strength, kth=dropped - 1, axis=-2)[..., :dropped, :]
-        ranked = mx.put_along_axis(ranked, losers, mx.array(0.0, ranked.dtype), axis=-2)
+        ranked = mx.put_along_axis(ranked, losers, mx.array(spec.dropped, ranked.dtype), axis=-2)
         ranked = mx.flatten(ranked, -2, -1)
     if spec.pick == "front":
         ids = mx.argpartition(-ranked, kth=top_k - 1, axis=-1)[..., :top_k]
@@ -134,7 +137,14 @@ class Moe:
     def __init__(self, spec: MoeSpec, arch: ArchSpec, weights: Weights, path: str) -> None:
         self.spec = spec
         self.router = Router(spec.router, spec.experts, spec.top_k, arch.dim, weights, path)
-        self.experts = Experts(spec.expert, spec.experts, arch.dim, weights, weights.join(path, spec.at))
+        inner = spec.inner
+        width = arch.dim if inner is None else inner.dim
+        self.experts = Experts(spec.expert, spec.experts, width, weights, weights.join(path, spec.at))
+        self.down = self.up = self.norm = None
+        if inner is not None:
+            self.down = weights.linear(weights.join(path, inner.down), width, arch.dim, inner.bias)
+            self.up = weights.linear(weights.join(path, inner.up), arch.dim, width, inner.bias)
+            self.norm = build_norm(inner.norm, width, weights, path) if inner.norm else None
         self.shared = self.shared_gate = None
         if spec.shared is not None:
             self.shared = Mlp(spec.shared, arch, weights, weights.join(path, spec.shared_at))
@@ -143,7 +153,11 @@ class Moe:
 
     def __call__(self, x: mx.array, ctx: Forward | None = None, cache: int = 0) -> mx.array:
         ids, scores = self.router(x)
-        y = self._routed(x, ids, scores)
+        y = self._routed(self.down(x) if self.down else x, ids, scores)
+        if self.norm is not None:
+            y = self.norm(y)
+        if self.up is not None:
+            y = self.up(y)
         if self.shared is None:
             return y
         shared = self.shared(x)

@@ -65,6 +65,21 @@ def gegelu(gate: mx.array, up: mx.array, limit: float) -> mx.array:
     return gate * mx.sigmoid(1.702 * gate) * (up + 1.0)
 
 
+@partial(mx.compile, shapeless=True)
+def _situ(gate: mx.array, up: mx.array, beta: float, linear_beta: float | None) -> mx.array:
+    dtype = up.dtype
+    gate, up = gate.astype(mx.float32), up.astype(mx.float32)
+    bounded = beta * mx.tanh(gate / beta) * mx.sigmoid(gate)
+    if linear_beta is not None:
+        up = linear_beta * mx.tanh(up / linear_beta)
+    return (bounded * up).astype(dtype)
+
+
+def situ(gate: mx.array, up: mx.array, betas: tuple[float, float | None]) -> mx.array:
+    """Gated silu with the gate, and with a second beta `up` too, bounded by beta * tanh(x / beta), in float32."""
+    return _situ(gate, up, *betas)
+
+
 def _plain(act: Callable[[mx.array], mx.array]) -> Callable[[mx.array, mx.array], mx.array]:
     """act(gate) * up as two operations."""
     return lambda gate, up: act(gate) * up
@@ -82,6 +97,7 @@ GATED: dict[str, Callable[..., mx.array]] = {
     "gelu_approx": _plain(nn.gelu_approx),
     "gelu_sparse": gelu_sparse,
     "geglu_compiled": geglu_compiled,
+    "situ": situ,
 }
 PLAIN: dict[str, Callable[[mx.array], mx.array]] = {
     "gelu": nn.gelu,
@@ -99,7 +115,7 @@ def activation(spec: MlpSpec) -> Callable[..., mx.array]:
     return act if spec.limit is None else partial(_limited, act, spec.limit)
 
 
-def _limited(act: Callable[..., mx.array], limit: float, gate: mx.array, up: mx.array) -> mx.array:
+def _limited(act: Callable[..., mx.array], limit: Any, gate: mx.array, up: mx.array) -> mx.array:
     return act(gate, up, limit)
 
 

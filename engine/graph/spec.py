@@ -169,7 +169,7 @@ class LinearSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class MlpSpec:
-    """down(act(gate, up)) with `gate`, else down(act(up)). act: a name of engine/graph/mlp.py, `limit` its parameter.
+    """down(act(gate, up)) with `gate`, else down(act(up)). act: a name of engine/graph/mlp.py, `limit` its parameters.
 
     fused: `up` holds gate and up together, [gate | up] or in "pairs" [gate, up, gate, up, ...]. sub_norm: before
     `down`.
@@ -182,7 +182,7 @@ class MlpSpec:
     down: str = "down_proj"
     bias: bool = False
     fused: bool | Literal["pairs"] = False
-    limit: float | None = None
+    limit: float | tuple[float | None, ...] | None = None
     sub_norm: NormSpec | None = None
 
 
@@ -193,7 +193,8 @@ class RouterSpec:
     key: of the linear map, `raw` where it is a bare parameter that is never quantised. float32_in: x is cast first.
     score: what the experts are ranked by, "softmax" in the logits' dtype with precise accumulation, the float32 ones
     after a cast, "logits" as they are. softcap: on the logits. correction: key, relative to the mixture, of a bias that
-    counts in the ranking only. groups, kept_groups: group-limited ranking, the others set to 0. pick: top k from the
+    counts in the ranking only; correction_cast: it is cast to the scores' dtype. groups, kept_groups: group-limited
+    ranking, the others set to `dropped`. pick: top k from the
     "front" of argpartition(-s) or the "back" of argpartition(s): the order, and the sum's, differ.
     selected: softmax, or a sigmoid, of the picked logits. normalise: "sum" divides the picked scores by their sum +
     eps, "max" by max(sum, eps). only_above_one: normalise only where top_k > 1. scale: after that. cast: scores to the
@@ -207,8 +208,10 @@ class RouterSpec:
     score: Literal["softmax", "softmax_float32", "sigmoid", "sigmoid_float32", "sqrtsoftplus_float32", "logits"]
     softcap: float | None = None
     correction: str | None = None
+    correction_cast: bool = False
     groups: int = 1
     kept_groups: int = 1
+    dropped: float = 0.0
     pick: Literal["front", "back"] = "front"
     selected: Literal["softmax", "softmax_float32", "sigmoid_float32"] | None = None
     normalise: Literal["sum", "max"] | None = None
@@ -220,13 +223,25 @@ class RouterSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
+class InnerSpec:
+    """The width in which experts run where it is not the model's: `down` before them, `norm` and `up` after the sum."""
+
+    dim: int
+    down: str
+    up: str
+    norm: NormSpec | None = None
+    bias: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class MoeSpec:
     """A mixture of gated experts, stacked [experts, out, in] under `at`.
 
     expert: one of them; with gate None it is up-act-down. cast: the weighted sum is cast to
     the experts' dtype. scores_float32: scores are cast first. compiled: the weighted sum as mlx-lm compiles it.
     scale: on the weighted sum. shared: a dense MLP under `shared_at` that is added; shared_gate: key of a sigmoid gate
-    on it. prescale: x times the (single) score enters the expert, nothing is weighted after it.
+    on it. prescale: x times the (single) score enters the expert, nothing is weighted after it. inner: the experts',
+    not the router's and the shared one's, width.
     """
 
     experts: int
@@ -242,6 +257,7 @@ class MoeSpec:
     shared_at: str = "shared_experts"
     shared_gate: str | None = None
     prescale: bool = False
+    inner: InnerSpec | None = None
     caches: tuple[CacheSpec, ...] = ()
 
 
