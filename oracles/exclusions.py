@@ -59,6 +59,7 @@ STACKED_EXPERTS = (
     "granitemoe",
     "hunyuan",
     "laguna",
+    "lfm2_moe",
     "llama4",
     "mellum",
     "mimo_v2_flash",

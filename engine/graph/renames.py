@@ -165,3 +165,11 @@ def transposed_experts(at: str, to: str) -> tuple[Split, Split]:
 
 ROTARY = Drop((r"rotary_emb\.inv_freq",))
 UNTIE = Drop((r"^lm_head\.weight$",))  # a tied model's copy of its embedding
+
+
+def _channels_last(filters: mx.array) -> mx.array:
+    """Filters of single channels [C, 1, W] as [C, W, 1]; those that are so stay."""
+    return filters.swapaxes(1, 2) if filters.ndim == 3 and filters.shape[-1] > 1 else filters
+
+
+FILTERS = Change(r"conv(_?1d)?\.weight$", _channels_last)

@@ -2,6 +2,83 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from oracles.recipe import Recipe
 
-RECIPES: dict[str, Recipe] = {}
+LAYOUTS = "oracles.layouts.conv:"
+CONV, FULL = "conv", "full_attention"
+BASE = {
+    "vocab_size": 100,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "max_position_embeddings": 256,
+}
+
+
+def _config(model_type: str, *parts: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
+    config: dict[str, Any] = {"model_type": model_type}
+    for part in (BASE, *parts, fields):
+        config.update(part)
+    return config
+
+
+LFM2 = {
+    "norm_eps": 1e-5,
+    "conv_bias": False,
+    "conv_L_cache": 3,
+    "block_dim": 64,
+    "block_multiple_of": 64,
+    "block_ffn_dim_multiplier": 0.9,
+    "block_auto_adjust_ff_dim": True,
+    "block_ff_dim": 192,
+    "rope_theta": 10000.0,
+    "full_attn_idxs": [1, 3],
+}
+LFM2_PLAIN = {
+    "conv_bias": True,
+    "conv_L_cache": 4,
+    "block_auto_adjust_ff_dim": False,
+    "block_ff_dim": None,
+    "full_attn_idxs": None,
+    "layer_types": [FULL, CONV, CONV, FULL],
+    "rope_parameters": {"rope_theta": 5000.0, "rope_type": "default"},
+}
+LFM2_MOE = {
+    "norm_eps": 1e-5,
+    "conv_bias": False,
+    "conv_L_cache": 3,
+    "rope_theta": 10000.0,
+    "full_attn_idxs": [2],
+    "moe_intermediate_size": 64,
+    "num_experts": 8,
+    "num_experts_per_tok": 3,
+    "norm_topk_prob": True,
+    "use_expert_bias": True,
+    "num_dense_layers": 1,
+}
+# A tied head repeats the prompt's last token unless the rows are narrow.
+RECIPES: dict[str, Recipe] = {
+    "lfm2": Recipe(config=_config("lfm2", LFM2), hub=LAYOUTS + "lfm2"),
+    "lfm2-plain": Recipe(config=_config("lfm2", LFM2, LFM2_PLAIN), hub=LAYOUTS + "lfm2"),
+    "lfm2-vl": Recipe(config={"model_type": "lfm2-vl", "text_config": _config("lfm2", LFM2)}, hub=LAYOUTS + "lfm2_vl"),
+    "lfm2_moe": Recipe(config=_config("lfm2_moe", LFM2_MOE), hub=LAYOUTS + "lfm2_moe"),
+    "lfm2_moe-plain": Recipe(
+        config=_config(
+            "lfm2_moe",
+            LFM2_MOE,
+            conv_bias=True,
+            full_attn_idxs=None,
+            layer_types=[FULL, CONV, CONV, FULL],
+            use_expert_bias=False,
+            norm_topk_prob=False,
+            routed_scaling_factor=1.5,
+            num_dense_layers=0,
+        ),
+        hub=LAYOUTS + "lfm2_moe",
+    ),
+}
