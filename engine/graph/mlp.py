@@ -66,18 +66,14 @@ def gegelu(gate: mx.array, up: mx.array, limit: float) -> mx.array:
 
 
 @partial(mx.compile, shapeless=True)
-def _situ(gate: mx.array, up: mx.array, beta: float, linear_beta: float | None) -> mx.array:
+def situ(gate: mx.array, up: mx.array, beta: float, linear_beta: float | None) -> mx.array:
+    """Gated silu with the gate, and with a second beta `up` too, bounded by beta * tanh(x / beta), in float32."""
     dtype = up.dtype
     gate, up = gate.astype(mx.float32), up.astype(mx.float32)
     bounded = beta * mx.tanh(gate / beta) * mx.sigmoid(gate)
     if linear_beta is not None:
         up = linear_beta * mx.tanh(up / linear_beta)
     return (bounded * up).astype(dtype)
-
-
-def situ(gate: mx.array, up: mx.array, betas: tuple[float, float | None]) -> mx.array:
-    """Gated silu with the gate, and with a second beta `up` too, bounded by beta * tanh(x / beta), in float32."""
-    return _situ(gate, up, *betas)
 
 
 def _plain(act: Callable[[mx.array], mx.array]) -> Callable[[mx.array, mx.array], mx.array]:
@@ -112,11 +108,10 @@ PLAIN: dict[str, Callable[[mx.array], mx.array]] = {
 def activation(spec: MlpSpec) -> Callable[..., mx.array]:
     """The activation of a spec: of (gate, up), or of one array where there is no gate."""
     act = (GATED if spec.gate or spec.fused else PLAIN)[spec.act]
-    return act if spec.limit is None else partial(_limited, act, spec.limit)
-
-
-def _limited(act: Callable[..., mx.array], limit: Any, gate: mx.array, up: mx.array) -> mx.array:
-    return act(gate, up, limit)
+    if spec.limit is None:
+        return act
+    limits = spec.limit if isinstance(spec.limit, tuple) else (spec.limit,)
+    return lambda gate, up: act(gate, up, *limits)
 
 
 class Mlp:
