@@ -50,6 +50,7 @@ STACKED_EXPERTS = (
     "afmoe",
     "bailing_moe",
     "deepseek",
+    "deepseek_v3",
     "dots1",
     "ernie4_5_moe",
     "exaone_moe",

@@ -87,7 +87,7 @@ class Attention:
         if self.q_gain is not None:
             queries = queries * self.q_gain.astype(queries.dtype).reshape(1, -1, 1, 1)
         if spec.query_scale is not None:
-            queries = _scaled(queries, spec.query_scale, offset, ctx.embedded.dtype)
+            queries = scaled(queries, spec.query_scale, offset, ctx.embedded.dtype)
         if source is None:
             assert keys is not None
             assert values is not None
@@ -105,7 +105,7 @@ class Attention:
         """What was attended [B, H, L, E], gated by x, through the last projection: [B, L, D]."""
         out = out.transpose(0, 2, 1, 3)  # [B, L, H, E]
         if self.gate is not None and self.spec.gate is not None:
-            out = _gated(out, self.gate(x), self.spec.gate)
+            out = gated(out, self.gate(x), self.spec.gate)
         out = out.reshape(*x.shape[:2], -1)
         return self.o(self.out_norm(out) if self.out_norm else out)
 
@@ -152,7 +152,7 @@ class Attention:
         return x
 
 
-def _scaled(queries: mx.array, scale: QueryScale, offset: int, dtype: mx.Dtype) -> mx.array:
+def scaled(queries: mx.array, scale: QueryScale, offset: int, dtype: mx.Dtype) -> mx.array:
     """Queries [B, H, L, E] times a factor that grows with position (op order of ministral3 and of llama4)."""
     length = queries.shape[2]
     if scale.cast == "scale":
@@ -162,7 +162,7 @@ def _scaled(queries: mx.array, scale: QueryScale, offset: int, dtype: mx.Dtype) 
     return (queries * (mx.log(steps + 1.0) * scale.beta + 1.0)[:, None]).astype(queries.dtype)
 
 
-def _gated(out: mx.array, gate: mx.array, spec: GateSpec) -> mx.array:
+def gated(out: mx.array, gate: mx.array, spec: GateSpec) -> mx.array:
     """out [B, L, H, E] times fn(gate), gate [B, L, H] or [B, L, H*E]."""
     fn = mx.sigmoid if spec.fn == "sigmoid" else nn.softplus
     gate = fn(gate.astype(mx.float32)).astype(out.dtype) if spec.float32 else fn(gate)

@@ -128,6 +128,37 @@ class PackedExpertsLinear:
         return y if self.bias is None else y + mx.expand_dims(self.bias[experts], -2)
 
 
+class HeadsLinear:
+    """A linear map per head: dense weight [H, O, I]."""
+
+    def __init__(self, weight: mx.array) -> None:
+        self.weight = weight
+
+    def __call__(self, x: mx.array, transpose: bool = True) -> mx.array:
+        """x [B, H, L, I] -> [B, H, L, O], or with `transpose` False from O to I; x may have one head for all."""
+        return x @ (self.weight.swapaxes(-1, -2) if transpose else self.weight)
+
+
+class PackedHeadsLinear:
+    """The same with packed weights: weight [H, O, W], scales and biases [H, O, G]."""
+
+    def __init__(self, weight: mx.array, scales: mx.array, biases: mx.array | None, packing: Packing) -> None:
+        self.weight, self.scales, self.biases, self.packing = weight, scales, biases, packing
+
+    def __call__(self, x: mx.array, transpose: bool = True) -> mx.array:
+        p = self.packing
+        return mx.quantized_matmul(
+            x,
+            self.weight,
+            scales=self.scales,
+            biases=self.biases,
+            transpose=transpose,
+            group_size=p.group_size,
+            bits=p.bits,
+            mode=p.mode,
+        )
+
+
 class Weights:
     """A checkpoint's arrays by key, handed out and checked against the shape that the spec asks.
 
@@ -187,6 +218,13 @@ class Weights:
         if packing is None:
             return ExpertsLinear(self.take(f"{path}.weight", (experts, out_dim, in_dim)), b)
         return PackedExpertsLinear(*self._packed(path, (experts, out_dim), in_dim, packing), b, packing)
+
+    def heads(self, path: str, heads: int, out_dim: int, in_dim: int) -> HeadsLinear | PackedHeadsLinear:
+        """The linear maps under `path`, one per head, packed if the checkpoint says so."""
+        packing = self._packing(path, in_dim)
+        if packing is None:
+            return HeadsLinear(self.take(f"{path}.weight", (heads, out_dim, in_dim)))
+        return PackedHeadsLinear(*self._packed(path, (heads, out_dim), in_dim, packing), packing)
 
     def _packed(
         self, path: str, rows: tuple[int, ...], in_dim: int, packing: Packing

@@ -106,15 +106,17 @@ def _llama3(spec: RopeSpec, scaling: dict[str, Any]) -> Rope:
     return _with_freqs(spec, mx.where(between, freqs / ((1 - smooth) / factor + smooth), freqs))
 
 
+def mscale(factor: float, weight: float) -> float:
+    """By how much yarn of that factor raises what it turns, or an attention's scale."""
+    return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
+
+
 def _yarn(spec: RopeSpec, scaling: dict[str, Any]) -> Rope:
     factor, dims = scaling["factor"], spec.dims
     trained = scaling.get("original_max_position_embeddings", 4096)
 
     def correction(rotations: float) -> float:
         return (dims * math.log(trained / (rotations * 2 * math.pi))) / (2 * math.log(spec.base))
-
-    def mscale(weight: float) -> float:
-        return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
 
     low = max(math.floor(correction(scaling.get("beta_fast", 32))), 0)
     high: float = min(math.ceil(correction(scaling.get("beta_slow", 1))), dims - 1)
@@ -125,7 +127,7 @@ def _yarn(spec: RopeSpec, scaling: dict[str, Any]) -> Rope:
     extrapolated = spec.base ** (mx.arange(0, dims, 2, dtype=mx.float32) / dims)
     interpolated = factor * extrapolated
     freqs = (interpolated * extrapolated) / (interpolated * keep + extrapolated * (1 - keep))
-    gain = mscale(scaling.get("mscale", 1)) / mscale(scaling.get("mscale_all_dim", 0))
+    gain = mscale(factor, scaling.get("mscale", 1)) / mscale(factor, scaling.get("mscale_all_dim", 0))
     return _with_freqs(spec, freqs, gain)
 
 

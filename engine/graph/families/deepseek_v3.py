@@ -1,0 +1,56 @@
+"""deepseek_v3: latent attention, and glm4_moe's group-limited sigmoid routing after some dense layers."""
+
+from typing import Any
+
+from engine.errors import InvalidValue
+from engine.graph.families.common import DEFAULTS, Config
+from engine.graph.families.glm4_moe import grouped_router
+from engine.graph.latent import LatentSpec, SplitHeads
+from engine.graph.renames import Drop, Float8Blocks, stacked
+from engine.graph.rope import mscale
+from engine.graph.spec import ArchSpec, MlpSpec, MoeSpec, RouterSpec
+
+
+def latent(config: Config, **changes: Any) -> LatentSpec:
+    """Latent attention as the config's keys say, with `changes` on top."""
+    if config.get("rope_interleave") is False:
+        raise InvalidValue(f"config.json {config.path}rope_interleave", False, "true: pairs of neighbours turn")
+    nope, turned = config.positive("qk_nope_head_dim"), config.positive("qk_rope_head_dim")
+    rope = config.rope(turned, traditional=True)
+    scaling = Config(rope.scaling, f"{config.path}rope_scaling.", config.seen)
+    gain = mscale(scaling.number("factor", 1.0), scaling.number("mscale_all_dim", 0.0, zero=True))
+    fields: dict[str, Any] = {
+        "heads": config.positive("num_attention_heads"),
+        "rank": config.positive("kv_lora_rank"),
+        "nope": nope,
+        "turned": turned,
+        "v_dim": config.positive("v_head_dim"),
+        "scale": (nope + turned) ** -0.5 * gain * gain,
+        "eps": 1e-6,
+        "rope": rope,
+        "q_rank": None if config.get("q_lora_rank") is None else config.positive("q_lora_rank"),
+        "bias": config.flag("attention_bias", False),
+    }
+    return LatentSpec(**{**fields, **changes})
+
+
+def mixture(config: Config, router: RouterSpec) -> Any:
+    """The feed-forward of layer i, as a function of i: dense in the first layers, a mixture in the later ones."""
+    dense: MlpSpec = config.mlp()
+    sparse: MlpSpec | MoeSpec = dense
+    if config.read("n_routed_experts", None) is not None:
+        sparse = config.moe(experts="n_routed_experts", shared="n_shared_experts", router=router, cast=True)
+    first, every = config.count("first_k_dense_replace"), config.positive("moe_layer_freq", 1)
+    return lambda i: sparse if i >= first and i % every == 0 else dense
+
+
+def spec(config: Config) -> ArchSpec:
+    config = config.defaulted(DEFAULTS["deepseek_v3"])
+    config.choice("topk_method", ("noaux_tc",), "noaux_tc")
+    config.choice("scoring_func", ("sigmoid",), "sigmoid")
+    attn = latent(config)
+    made = config.layers(attn, mixture(config, grouped_router(config)))
+    further = Drop((rf"^model\.layers\.{len(made)}\.",))  # predicts more tokens than the next one
+    return config.arch(
+        made, tied=False, more_rules=(further, Float8Blocks(), SplitHeads(attn), *stacked("mlp", "switch_mlp"))
+    )
