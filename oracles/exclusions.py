@@ -72,6 +72,7 @@ STACKED_EXPERTS = (
     "phixtral",
     "qwen2_moe",
     "qwen3_moe",
+    "qwen3_next",
     "qwen3_vl_moe",
     "solar_open",
     "step3p5",

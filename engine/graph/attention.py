@@ -41,7 +41,8 @@ class Attention:
         if spec.qkv is not None:
             self.qkv = linear(spec.qkv, q_dim + k_dim + v_dim, spec.qkv_bias)
         else:
-            self.q = linear(spec.q, q_dim, spec.qkv_bias)
+            gated_queries = spec.gate is not None and spec.gate.key is None
+            self.q = linear(spec.q, q_dim * (2 if gated_queries else 1), spec.qkv_bias)
             if spec.reads is None and spec.projection != "taken":
                 self.k = linear(spec.k, k_dim, spec.qkv_bias)
                 self.v = linear(spec.v, v_dim, spec.qkv_bias) if spec.values == "own" else None
@@ -59,27 +60,35 @@ class Attention:
         self.q_gain = weights.take(weights.join(path, spec.q_gain), (spec.heads,)) if spec.q_gain else None
         self.int8 = [weights.take(weights.join(path, key), ()) for key in spec.int8] if spec.int8 else None
         self.gate = None
-        if spec.gate is not None:
+        if spec.gate is not None and spec.gate.key is not None:
             self.gate = linear(
                 spec.gate.key, spec.heads if spec.gate.per_head else spec.heads * self.v_dim, spec.gate.bias
             )
 
     def __call__(self, x: mx.array, ctx: Forward, cache: int) -> mx.array:
         """x [B, L, D] -> [B, L, D]; appends to ctx.caches[cache], or attends what an earlier layer appended."""
-        queries, view = self.append(x, ctx, cache)
-        spec, back = self.spec, queries.dtype
+        spec, queries, gate = self.spec, None, None
+        if spec.gate is not None and spec.gate.key is None:
+            both = self.q(x).reshape(*x.shape[:2], spec.heads, -1)  # [B, L, H, 2E]
+            queries, gate = mx.split(both, 2, axis=-1)
+            gate = gate.reshape(*x.shape[:2], -1)
+        queries, view = self.append(x, ctx, cache, queries)
+        back = queries.dtype
         if spec.float32 == "always" or (spec.float32 == "float16" and back == mx.float16):
             queries = queries.astype(mx.float32)
         out = view.attend(queries, spec.scale, ctx.masks, softcap=spec.softcap, sinks=self.sinks)  # [B, H, L, E]
-        return self.output(out.astype(back) if spec.float32 else out, x)
+        return self.output(out.astype(back) if spec.float32 else out, x, gate)
 
-    def append(self, x: mx.array, ctx: Forward, cache: int) -> tuple[mx.array, KVView]:
-        """The queries [B, H, L, E] of x, and the view that holds the keys and values of x, or another layer's."""
+    def append(self, x: mx.array, ctx: Forward, cache: int, queries: mx.array | None = None) -> tuple[mx.array, KVView]:
+        """The queries [B, H, L, E] of x, and the view that holds the keys and values of x, or another layer's.
+
+        queries: those of x where they are projected already.
+        """
         spec = self.spec
         B, L, _ = x.shape
         source = None if spec.reads is None else ctx.views[spec.reads]
         offset = ctx.caches[cache].offset if source is None else source.offset
-        queries, keys, values = self._project(x, ctx)  # [B, L, H*E], [B, L, K*E], [B, L, K*E]
+        queries, keys, values = self._project(x, ctx, queries)  # [B, L, H*E], [B, L, K*E], [B, L, K*E]
         queries = self._split(queries, spec.heads, spec.head_dim, self.q_norm)
         if spec.query_factor is not None:
             queries = queries * spec.query_factor
@@ -101,23 +110,28 @@ class Attention:
             source = ctx.views[cache] = ctx.kv(cache).append(keys, values)
         return queries, source
 
-    def output(self, out: mx.array, x: mx.array) -> mx.array:
-        """What was attended [B, H, L, E], gated by x, through the last projection: [B, L, D]."""
+    def output(self, out: mx.array, x: mx.array, gate: mx.array | None = None) -> mx.array:
+        """What was attended [B, H, L, E], gated by x or by `gate`, through the last projection: [B, L, D]."""
         out = out.transpose(0, 2, 1, 3)  # [B, L, H, E]
-        if self.gate is not None and self.spec.gate is not None:
-            out = gated(out, self.gate(x), self.spec.gate)
+        if gate is None and self.gate is not None:
+            gate = self.gate(x)
+        if gate is not None and self.spec.gate is not None:
+            out = gated(out, gate, self.spec.gate)
         out = out.reshape(*x.shape[:2], -1)
         return self.o(self.out_norm(out) if self.out_norm else out)
 
-    def _project(self, x: mx.array, ctx: Forward) -> tuple[mx.array, mx.array | None, mx.array | None]:
+    def _project(
+        self, x: mx.array, ctx: Forward, queries: mx.array | None
+    ) -> tuple[mx.array, mx.array | None, mx.array | None]:
         """Queries, keys and values of x; the latter two are None where another layer's are read."""
         spec = self.spec
         if spec.qkv is None:
+            queries = self.q(x) if queries is None else queries
             if spec.reads is not None:
-                return self.q(x), None, None
+                return queries, None, None
             if spec.projection == "taken" and ctx.projected is not None:
-                return self.q(x), *ctx.projected
-            queries, keys = self.q(x), self.k(x)
+                return queries, *ctx.projected
+            keys = self.k(x)
             values = keys if self.v is None else self.v(x)
             if spec.projection == "given":
                 ctx.projected = keys, values

@@ -65,9 +65,10 @@ class QkNorm:
 
 @dataclass(frozen=True, kw_only=True)
 class GateSpec:
-    """A gate on attention's output: out * fn(proj(x)). per_head: one value a head. float32: fn runs in float32."""
+    """A gate on attention's output: out * fn(proj(x)). per_head: one value a head. float32: fn runs in float32.
+    key None: the queries' projection holds it too, per head [query | gate]."""
 
-    key: str
+    key: str | None
     per_head: bool = False
     fn: Literal["sigmoid", "softplus"] = "sigmoid"
     float32: bool = False

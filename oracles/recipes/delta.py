@@ -2,6 +2,78 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from oracles.recipe import Recipe
 
-RECIPES: dict[str, Recipe] = {}
+LAYOUTS = "oracles.layouts.delta:"
+BASE = {
+    "vocab_size": 100,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "rms_norm_eps": 1e-5,
+    "max_position_embeddings": 256,
+}
+DELTA = {
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 32,
+    "linear_value_head_dim": 32,
+    "linear_conv_kernel_dim": 4,
+}
+MOE = {
+    "num_experts": 8,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 64,
+    "shared_expert_intermediate_size": 64,
+    "decoder_sparse_step": 1,
+    "mlp_only_layers": [],
+}
+# (w - 1) + 1 is exact for w in [0.5, 2] only, and the hub layout stores w - 1; decays between a few tokens and a few
+# hundred, and filters that pass what they see.
+MEMORY = {
+    r"(layernorm|model\.norm|q_norm|k_norm)\.weight$": (1.0, 0.1),
+    r"A_log$": (0.0, 0.7),
+    r"dt_bias$": (-2.0, 1.0),
+    r"conv1d\.weight$": (0.3, 0.3),
+}
+
+
+def _config(model_type: str, *parts: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
+    config: dict[str, Any] = {"model_type": model_type}
+    for part in (BASE, DELTA, *parts, fields):
+        config.update(part)
+    return config
+
+
+QWEN3_NEXT = {"full_attention_interval": 2, "rope_theta": 10000.0, "partial_rotary_factor": 0.25}
+
+RECIPES: dict[str, Recipe] = {
+    "qwen3_next": Recipe(
+        config=_config("qwen3_next", QWEN3_NEXT, MOE, norm_topk_prob=True), hub=LAYOUTS + "experts", spread=MEMORY
+    ),
+    "qwen3_next-dense-step": Recipe(
+        config=_config(
+            "qwen3_next",
+            QWEN3_NEXT,
+            MOE,
+            num_hidden_layers=4,
+            full_attention_interval=4,
+            decoder_sparse_step=2,
+            mlp_only_layers=[3],
+            linear_num_key_heads=4,
+            linear_value_head_dim=64,
+            linear_conv_kernel_dim=2,
+            attention_bias=True,
+            tie_word_embeddings=True,
+            rope_scaling={"type": "linear", "factor": 2.0},
+        ),
+        hub=LAYOUTS + "experts",
+        spread=MEMORY,
+    ),
+}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from engine.errors import UnknownField
 
 if TYPE_CHECKING:
+    from engine.graph.families.common import Config
     from engine.graph.spec import ArchSpec
 
 FAMILIES: dict[str, str] = {
@@ -29,6 +30,7 @@ FAMILIES: dict[str, str] = {
     "exaone": "engine.graph.families.exaone:spec",
     "exaone4": "engine.graph.families.exaone4:spec",
     "exaone_moe": "engine.graph.families.exaone_moe:spec",
+    "falcon_mamba": "engine.graph.families.mamba:spec",
     "gemma": "engine.graph.families.gemma:spec",
     "gemma2": "engine.graph.families.gemma2:spec",
     "gemma3": "engine.graph.families.gemma3:spec",
@@ -54,6 +56,7 @@ FAMILIES: dict[str, str] = {
     "internlm3": "engine.graph.families.internlm3:spec",
     "iquestcoder": "engine.graph.families.llama:spec",
     "iquestloopcoder": "engine.graph.families.iquestloopcoder:spec",
+    "kimi_linear": "engine.graph.families.kimi_linear:spec",
     "laguna": "engine.graph.families.laguna:spec",
     "lfm2": "engine.graph.families.lfm2:spec",
     "lfm2-vl": "engine.graph.families.lfm2:vision",
@@ -63,6 +66,8 @@ FAMILIES: dict[str, str] = {
     "llama4": "engine.graph.families.llama4:spec",
     "llama4_text": "engine.graph.families.llama4_text:spec",
     "llava": "engine.graph.families.mistral3:spec",
+    "mamba": "engine.graph.families.mamba:spec",
+    "mamba2": "engine.graph.families.mamba2:spec",
     "mellum": "engine.graph.families.mellum:spec",
     "mimo": "engine.graph.families.mimo:spec",
     "mimo_v2_flash": "engine.graph.families.mimo_v2_flash:spec",
@@ -101,8 +106,10 @@ FAMILIES: dict[str, str] = {
     "qwen2_vl": "engine.graph.families.qwen_vl:spec2",
     "qwen3": "engine.graph.families.qwen3:spec",
     "qwen3_moe": "engine.graph.families.qwen3_moe:spec",
+    "qwen3_next": "engine.graph.families.qwen3_next:spec",
     "qwen3_vl": "engine.graph.families.qwen_vl:spec3",
     "qwen3_vl_moe": "engine.graph.families.qwen_vl:spec3_moe",
+    "recurrent_gemma": "engine.graph.families.recurrent_gemma:spec",
     "seed_oss": "engine.graph.families.seed_oss:spec",
     "smollm3": "engine.graph.families.smollm3:spec",
     "solar_open": "engine.graph.families.solar_open:spec",
@@ -123,7 +130,14 @@ def build_spec(config: Mapping[str, Any]) -> ArchSpec:
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise UnknownField("config.json model_type", str(model_type), FAMILIES)
-    module, symbol = FAMILIES[model_type].split(":")
-    read = config if isinstance(config, Config) else Config(config)
-    spec: ArchSpec = getattr(importlib.import_module(module), symbol)(read)
+    return family_spec(model_type, config if isinstance(config, Config) else Config(config))
+
+
+def family_spec(name: str, config: Config) -> ArchSpec:
+    """What the family `name` makes of a config, with what mlx-lm's class fills in where the config is silent."""
+    from engine.graph.families.common import DEFAULTS
+
+    module, symbol = FAMILIES[name].split(":")
+    silent = DEFAULTS.get(module.rpartition(".")[2], {})
+    spec: ArchSpec = getattr(importlib.import_module(module), symbol)(config.defaulted(silent))
     return spec
