@@ -1,1 +1,48 @@
-"""Original hub layouts: sparse attention with an indexer."""
+"""Hub layouts of the models in oracles/recipes/sparse.py: mlx-lm's names and values -> those of the original hub."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import mlx.core as mx
+
+Weights = dict[str, mx.array]
+JUNK = mx.zeros((4,))
+_M3_JUNK = ("vision_tower.patch_embed.weight", "multi_modal_projector.linear.weight", "patch_merge_mlp.fc.weight")
+_M3_EXPERTS = {"gate_proj": "w1", "down_proj": "w2", "up_proj": "w3"}
+
+
+def _unstacked(weights: Mapping[str, mx.array], stacked: str, each: str) -> Weights:
+    """One key per expert. stacked: pattern of the stack, the rest of the name after it; each: with {} for the index."""
+    out: Weights = {}
+    for name, value in weights.items():
+        if re.search(stacked, name):
+            out.update({re.sub(stacked, each.format(e), name): value[e] for e in range(value.shape[0])})
+        else:
+            out[name] = value
+    return out
+
+
+def minimax_m3_vl(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> Weights:
+    """Experts one by one as w1, w2, w3; dense layers' MLPs under block_sparse_moe too; other towers beside the text."""
+    out = {re.sub(r"\.mlp\.", ".block_sparse_moe.", name): value for name, value in weights.items()}
+    for old, new in _M3_EXPERTS.items():
+        out = _unstacked(out, rf"\.switch_mlp\.{old}\.", f".experts.{{}}.{new}.")
+    return out | dict.fromkeys(_M3_JUNK, JUNK)
+
+
+def minimax_m3_vl_folded(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> Weights:
+    """The shared expert as the last of the stack, gate and up in one array, a tied head's copy."""
+    out: Weights = {}
+    for name, value in weights.items():
+        if ".switch_mlp." in name:
+            shared = weights[name.replace(".switch_mlp.", ".shared_experts.")]
+            out[name] = mx.concatenate([value, shared[None]])
+        elif ".shared_experts." not in name:
+            out[name] = value
+    for name in [name for name in out if ".switch_mlp.gate_proj." in name]:
+        up = out.pop(name.replace("gate_proj", "up_proj"))
+        out[name.replace("gate_proj", "gate_up_proj")] = mx.concatenate([out.pop(name), up], axis=-2)
+    return out | {"language_model.lm_head.weight": weights["language_model.model.embed_tokens.weight"]}

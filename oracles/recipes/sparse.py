@@ -1,7 +1,87 @@
-"""Tiny configurations: sparse attention with an indexer."""
+"""Tiny configurations: sparse attention with an indexer, that selects and that has room for every key."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from oracles.recipe import Recipe
 
-RECIPES: dict[str, Recipe] = {}
+LAYOUTS = "oracles.layouts.sparse:"
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "beta_fast": 32.0, "beta_slow": 1.0}
+
+M3: dict[str, Any] = {
+    "hidden_size": 64,
+    "intermediate_size": 64,
+    "dense_intermediate_size": 128,
+    "shared_intermediate_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": 3,
+    "num_local_experts": 8,
+    "num_experts_per_tok": 3,
+    "head_dim": 32,
+    "vocab_size": 100,
+    "max_position_embeddings": 256,
+    "rope_theta": 10000.0,
+    "moe_layer_freq": [0, 1, 1],
+    "sparse_attention_config": {
+        "use_sparse_attention": True,
+        "sparse_index_dim": 32,
+        "sparse_num_index_heads": 2,
+        "sparse_topk_blocks": 3,
+        "sparse_block_size": 4,
+        "sparse_score_type": "max",
+        "sparse_init_block": 0,
+        "sparse_local_block": 1,
+        "sparse_attention_freq": [0, 1, 1],
+    },
+}
+
+
+def _m3(**changes: Any) -> dict[str, Any]:
+    return {"model_type": "minimax_m3_vl", "text_config": {**M3, **changes}}
+
+
+RECIPES: dict[str, Recipe] = {
+    "minimax_m3_vl": Recipe(config=_m3(), hub=LAYOUTS + "minimax_m3_vl", norm_mean=0.0),
+    # As transformers 5 writes it: flat names, words for layers; one index head, small rope of the indexer.
+    "minimax_m3_vl-flat": Recipe(
+        config=_m3(
+            sparse_attention_config=None,
+            moe_layer_freq=None,
+            mlp_layer_types=["sparse", "dense", "sparse"],
+            layer_types=["sparse_attention", "full_attention", "sparse_attention"],
+            index_n_heads=1,
+            index_head_dim=16,
+            index_block_size=8,
+            index_topk_blocks=2,
+            index_local_blocks=0,
+            rope_parameters={**YARN, "rope_theta": 5000.0, "partial_rotary_factor": 0.75},
+            use_gemma_norm=False,
+            use_qk_norm=False,
+            swiglu_alpha=1.25,
+            swiglu_limit=0.75,
+            tie_word_embeddings=True,
+        ),
+        hub=LAYOUTS + "minimax_m3_vl_folded",
+        spread={r"embed_tokens\.weight$": (0.0, 0.1)},
+    ),
+    # Every layer has an indexer, whose blocks all fit until the prompt is longer than 32.
+    "minimax_m3_vl-wide": Recipe(
+        config=_m3(
+            sparse_attention_config=None,
+            moe_layer_freq=None,
+            num_hidden_layers=2,
+            index_n_heads=4,
+            index_head_dim=32,
+            index_block_size=16,
+            index_topk_blocks=2,
+            index_local_blocks=2,
+            rotary_dim=32,
+        ),
+        norm_mean=0.0,
+    ),
+    "minimax_m3_vl-full": Recipe(
+        config=_m3(sparse_attention_config=None, num_hidden_layers=2, moe_layer_freq=[1, 0]), norm_mean=0.0
+    ),
+}
