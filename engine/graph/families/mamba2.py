@@ -1,0 +1,57 @@
+"""mamba2: one state-space mixer a layer, and nothing else."""
+
+from typing import Any
+
+from engine.errors import InvalidValue
+from engine.graph.families.common import Config
+from engine.graph.renames import FILTERS
+from engine.graph.spec import ArchSpec, LayerSpec, Norms, NormSpec, StemSpec
+from engine.graph.ssm import SsmSpec
+
+
+def limits(config: Config, default: tuple[float, float] | None = None) -> tuple[float, float]:
+    """time_step_limit; its upper end may be infinite."""
+    value = config.read("time_step_limit", default) if default else config.read("time_step_limit")
+    pair = value if isinstance(value, (list, tuple)) else ()
+    numbers = [n for n in pair if isinstance(n, (int, float)) and not isinstance(n, bool)]
+    if len(pair) != 2 or len(numbers) != 2 or not 0 <= numbers[0] <= numbers[1]:
+        raise InvalidValue("config.json time_step_limit", value, "two numbers, 0 <= low <= high")
+    return numbers[0], numbers[1]
+
+
+def ssm(config: Config, heads: str, head_dim: str, state: str, groups: str, **fields: Any) -> SsmSpec:
+    """A state-space mixer, by the config's keys for its sizes."""
+    count, parts = config.positive(heads), config.positive(groups)
+    if count % parts:
+        raise InvalidValue(f"config.json {groups}", parts, f"a divisor of {heads}={count}")
+    sizes = {"head_dim": config.positive(head_dim), "state": config.positive(state)}
+    return SsmSpec(heads=count, groups=parts, **sizes, **fields)
+
+
+def backbone(config: Config, mixer: Any, eps: float) -> ArchSpec:
+    """Layers that are one mixer behind a norm (mamba, mamba2)."""
+    layer = LayerSpec(attention=mixer, mlp=None, norms=Norms(pre_attn=NormSpec(key="norm", eps=eps)), attn_key="mixer")
+    return config.arch(
+        layer,
+        stem=StemSpec(key="backbone.embeddings"),
+        layers_key="backbone.layers",
+        norm=NormSpec(key="backbone.norm_f", eps=eps),
+        more_rules=(FILTERS,),
+    )
+
+
+def spec(config: Config) -> ArchSpec:
+    config.choice("hidden_act", ("silu",), "silu")
+    eps, bias = config.number("layer_norm_epsilon"), config.flag("use_bias")
+    state = "state_size" if config.get("ssm_state_size") is None else "ssm_state_size"
+    mixer = ssm(
+        config,
+        *("num_heads", "head_dim", state, "n_groups"),
+        width=config.positive("conv_kernel"),
+        conv_bias=config.flag("use_conv_bias"),
+        in_bias=bias,
+        out_bias=bias,
+        limits=limits(config),
+        norm=NormSpec(key="norm", eps=eps),
+    )
+    return backbone(config, mixer, eps)
