@@ -12,7 +12,7 @@ Weights = dict[str, mx.array]
 JUNK = mx.zeros((4,))
 
 
-def _renamed(weights: Mapping[str, mx.array], *pairs: tuple[str, str]) -> Weights:
+def renamed(weights: Mapping[str, mx.array], *pairs: tuple[str, str]) -> Weights:
     out: Weights = {}
     for name, value in weights.items():
         for pattern, to in pairs:
@@ -21,7 +21,7 @@ def _renamed(weights: Mapping[str, mx.array], *pairs: tuple[str, str]) -> Weight
     return out
 
 
-def _unstacked(weights: Mapping[str, mx.array], stacked: str, each: str) -> Weights:
+def unstacked(weights: Mapping[str, mx.array], stacked: str, each: str) -> Weights:
     """One key per expert. stacked: pattern of the stack, the rest of the name after it; each: with {} for the index."""
     out: Weights = {}
     for name, value in weights.items():
@@ -38,7 +38,7 @@ def _layers(config: Mapping[str, Any]) -> range:
 
 def stacked(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> Weights:
     """mlp.experts.<e> for the stack (qwen2_moe, qwen3_moe, mellum)."""
-    return _unstacked(weights, r"\.switch_mlp\.", ".experts.{}.")
+    return unstacked(weights, r"\.switch_mlp\.", ".experts.{}.")
 
 
 def stacked_tied(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> Weights:
@@ -48,13 +48,13 @@ def stacked_tied(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> 
 
 def phimoe(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> Weights:
     """block_sparse_moe.experts.<e>.w1 (gate), w2 (down), w3 (up)."""
-    named = _renamed(weights, (r"switch_mlp\.gate_proj", "E.w1"), (r"switch_mlp\.down_proj", "E.w2"))
-    return _unstacked(_renamed(named, (r"switch_mlp\.up_proj", "E.w3")), r"\.E\.", ".experts.{}.")
+    named = renamed(weights, (r"switch_mlp\.gate_proj", "E.w1"), (r"switch_mlp\.down_proj", "E.w2"))
+    return unstacked(renamed(named, (r"switch_mlp\.up_proj", "E.w3")), r"\.E\.", ".experts.{}.")
 
 
 def phixtral(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> Weights:
     """moe.mlp.<e>.fc1 and fc2."""
-    return _unstacked(weights, r"\.switch_mlp\.", ".mlp.{}.")
+    return unstacked(weights, r"\.switch_mlp\.", ".mlp.{}.")
 
 
 def solar_open(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> Weights:
@@ -65,7 +65,7 @@ def solar_open(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> We
 
 def afmoe(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> Weights:
     """Experts one by one under the same name, rotary buffers, a second copy of a tied head."""
-    out = _unstacked(weights, r"\.mlp\.experts\.", ".mlp.experts.{}.")
+    out = unstacked(weights, r"\.mlp\.experts\.", ".mlp.experts.{}.")
     out |= {f"model.layers.{l}.self_attn.rotary_emb.inv_freq": JUNK for l in _layers(config)}
     if config.get("tie_word_embeddings"):
         out["lm_head.weight"] = weights["model.embed_tokens.weight"]
@@ -74,7 +74,7 @@ def afmoe(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> Weights
 
 def exaone_moe(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> Weights:
     """Experts one by one, the correction bias beside the router, multi-token prediction, a tied head's copy."""
-    out = _renamed(stacked(weights, config), (r"\.mlp\.gate\.e_score", ".mlp.e_score"))
+    out = renamed(stacked(weights, config), (r"\.mlp\.gate\.e_score", ".mlp.e_score"))
     out["mtp.layers.0.mlp.gate.weight"] = JUNK
     if config.get("tie_word_embeddings"):
         out["lm_head.weight"] = weights["model.embed_tokens.weight"]
@@ -111,7 +111,7 @@ def gpt_oss(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> Weigh
 
 def laguna(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> Weights:
     """A bare router, its correction bias under the experts, experts one by one, a tied head's copy."""
-    out = _renamed(
+    out = renamed(
         stacked(weights, config),
         (r"\.mlp\.gate\.proj\.", ".mlp.gate."),
         (r"\.mlp\.gate\.e_score", ".mlp.experts.e_score"),
@@ -133,7 +133,7 @@ def mimo_v2_flash(weights: Mapping[str, mx.array], config: Mapping[str, Any]) ->
 
 def step3p5(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> Weights:
     """Norms stored as w for 1 + w, mixtures outside of mlp, prediction layers after the last one."""
-    out = _renamed(
+    out = renamed(
         weights,
         (r"\.mlp\.switch_mlp\.", ".moe."),
         (r"\.mlp\.gate\.gate\.", ".moe.gate."),
