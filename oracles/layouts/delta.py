@@ -30,3 +30,45 @@ def experts(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> Weigh
     """The same with experts one by one, and the head of a tied model stored a second time."""
     split = stacked_tied(weights, config) if config.get("tie_word_embeddings") else stacked(weights, config)
     return original(split, config)
+
+
+def _tower(weights: Mapping[str, mx.array]) -> Weights:
+    """The text tower under model.language_model with its head at the top, beside another tower."""
+    out: Weights = {"model.visual.patch_embed.proj.weight": JUNK}
+    for name, value in weights.items():
+        name = name.removeprefix("language_model.")
+        out["model.language_model" + name.removeprefix("model") if name.startswith("model.") else name] = value
+    return out
+
+
+def tower(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> Weights:
+    """A vision model's text tower in the original layout."""
+    out = _tower(original(weights, config))
+    if config["text_config"].get("tie_word_embeddings"):
+        out["lm_head.weight"] = out["model.language_model.embed_tokens.weight"]
+    return out
+
+
+def tower_experts(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> Weights:
+    """The same with gate and up of all experts in one array."""
+    out: Weights = {}
+    for name, value in tower(weights, config).items():
+        at, _, part = name.partition(".switch_mlp.")
+        if part == "gate_proj.weight":
+            up = weights[
+                "language_model.model" + at.removeprefix("model.language_model") + ".switch_mlp.up_proj.weight"
+            ]
+            out[f"{at}.experts.gate_up_proj"] = mx.concatenate([value, up], axis=1)
+        elif part == "down_proj.weight":
+            out[f"{at}.experts.down_proj"] = value
+        elif not part:
+            out[name] = value
+    return out
+
+
+def filters(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> Weights:
+    """Convolutions [C, 1, W], and the head of a tied model stored a second time."""
+    out = {name: value.moveaxis(1, 2) if "conv" in name else value for name, value in weights.items()}
+    if config["tie_word_embeddings"]:
+        out["lm_head.weight"] = weights["model.embed_tokens.weight"]
+    return out

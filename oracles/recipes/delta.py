@@ -51,6 +51,14 @@ def _config(model_type: str, *parts: Mapping[str, Any], **fields: Any) -> dict[s
     return config
 
 
+ROPE = {"rope_type": "default", "mrope_section": [2, 1, 1], "rope_theta": 50000.0, "partial_rotary_factor": 0.5}
+QWEN3_5 = {"full_attention_interval": 2, "rope_parameters": ROPE, "tie_word_embeddings": False}
+OLMO_HYBRID = {
+    "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+    "linear_allow_neg_eigval": True,
+    "attention_bias": False,
+    "tie_word_embeddings": False,
+}
 QWEN3_NEXT = {"full_attention_interval": 2, "rope_theta": 10000.0, "partial_rotary_factor": 0.25}
 
 RECIPES: dict[str, Recipe] = {
@@ -74,6 +82,40 @@ RECIPES: dict[str, Recipe] = {
             rope_scaling={"type": "linear", "factor": 2.0},
         ),
         hub=LAYOUTS + "experts",
+        spread=MEMORY,
+    ),
+    "qwen3_5": Recipe(
+        config={"model_type": "qwen3_5", "text_config": _config("qwen3_5_text", QWEN3_5)},
+        hub=LAYOUTS + "tower",
+        spread=MEMORY,
+    ),
+    "qwen3_5-flat-defaults": Recipe(
+        config=_config("qwen3_5", num_hidden_layers=4, head_dim=None, tie_word_embeddings=True, attention_bias=True),
+        spread=MEMORY,
+    ),
+    "qwen3_5_moe": Recipe(
+        config={"model_type": "qwen3_5_moe", "text_config": _config("qwen3_5_moe_text", QWEN3_5, MOE)},
+        hub=LAYOUTS + "tower_experts",
+        spread=MEMORY,
+    ),
+    "olmo_hybrid": Recipe(config=_config("olmo_hybrid", OLMO_HYBRID), hub=LAYOUTS + "filters", spread=MEMORY),
+    "olmo_hybrid-no-rope": Recipe(
+        config=_config(
+            "olmo_hybrid",
+            OLMO_HYBRID,
+            num_hidden_layers=4,
+            head_dim=None,
+            num_key_value_heads=None,
+            layer_types=None,
+            layer_norm_epsilon=1e-3,
+            linear_allow_neg_eigval=False,
+            linear_num_key_heads=4,
+            linear_value_head_dim=64,
+            attention_bias=True,
+            rope_parameters={"rope_theta": None},
+            tie_word_embeddings=True,
+        ),
+        hub=LAYOUTS + "filters",
         spread=MEMORY,
     ),
 }

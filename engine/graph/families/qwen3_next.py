@@ -8,28 +8,22 @@ from engine.errors import InvalidValue
 from engine.graph.delta_net import DeltaSpec
 from engine.graph.families.common import Config
 from engine.graph.families.qwen3_moe import sparse_layers
-from engine.graph.renames import Arrays, Drop, stacked
+from engine.graph.renames import FILTERS, Arrays, Drop, stacked
 from engine.graph.spec import ArchSpec, AttentionSpec, GateSpec, LayerSpec, MoeSpec, RouterSpec
 
 _NORMS = ("input_layernorm", "post_attention_layernorm", "model.norm", "q_norm", "k_norm")
 
 
-def delta(config: Config, maps: Any, eps: str = "rms_norm_eps", **changes: Any) -> DeltaSpec:
+def delta(config: Config, maps: Any, eps: float, negative: bool = False) -> DeltaSpec:
     """A gated delta net of the config's linear_* fields."""
     k_heads, v_heads = config.positive("linear_num_key_heads"), config.positive("linear_num_value_heads")
     if v_heads % k_heads:
-        raise InvalidValue(
-            f"config.json {config.path}linear_num_value_heads", v_heads, f"a multiple of linear_num_key_heads={k_heads}"
-        )
+        raise InvalidValue(f"config.json {config.path}linear_num_value_heads", v_heads, f"a multiple of {k_heads}")
+    k_dim, v_dim, width = (
+        config.positive(f"linear_{key}") for key in ("key_head_dim", "value_head_dim", "conv_kernel_dim")
+    )
     return DeltaSpec(
-        k_heads=k_heads,
-        v_heads=v_heads,
-        k_dim=config.positive("linear_key_head_dim"),
-        v_dim=config.positive("linear_value_head_dim"),
-        width=config.positive("linear_conv_kernel_dim"),
-        eps=config.number(eps),
-        maps=maps,
-        **changes,
+        k_heads=k_heads, v_heads=v_heads, k_dim=k_dim, v_dim=v_dim, width=width, eps=eps, maps=maps, negative=negative
     )
 
 
@@ -63,17 +57,18 @@ def shared_moe(config: Config) -> MoeSpec:
 
 
 def original(arrays: Arrays) -> Arrays:
-    """In the original layout convolutions are [C, 1, W], not [C, W, 1], and norms are stored as w for 1 + w."""
-    moved = {k: v.moveaxis(2, 1) for k, v in arrays.items() if k.endswith("conv1d.weight") and v.shape[-1] != 1}
-    ends = tuple(f"{norm}.weight" for norm in _NORMS) if moved else ()
-    return {k: v + 1.0 if k.endswith(ends) else v for k, v in (arrays | moved).items()}
+    """The original layout, whose convolutions are [C, 1, W], stores norms as w for 1 + w."""
+    if all(v.shape[-1] == 1 for k, v in arrays.items() if k.endswith("conv1d.weight")):
+        return arrays
+    ends = tuple(f"{norm}.weight" for norm in _NORMS)
+    return {k: v + 1.0 if k.endswith(ends) else v for k, v in arrays.items()}
 
 
-RULES = (Drop((r"(^|\.)mtp\.",)), original, *stacked("mlp", "switch_mlp"))
+RULES = (Drop((r"(^|\.)mtp\.",)), original, FILTERS, *stacked("mlp", "switch_mlp"))
 
 
 def spec(config: Config) -> ArchSpec:
     config = config.defaulted({"full_attention_interval": 4, "norm_topk_prob": False, "tie_word_embeddings": False})
-    attn = mixers(config, delta(config, "grouped"), gated_attention(config))
+    attn = mixers(config, delta(config, "grouped", config.number("rms_norm_eps")), gated_attention(config))
     made = sparse_layers(config, attn.__getitem__, shared_moe(config) if config.count("num_experts") else None)
     return config.arch(named(made), tied=config.flag("tie_word_embeddings"), more_rules=RULES)
