@@ -1,7 +1,9 @@
-"""What families share: typed reading of config.json that remembers what was read, and llama's value of every field."""
+"""The vocabulary of families: typed reading of config.json that remembers what was read, llama's value of every field,
+and, so that a family has one import, the specs and rules that it is written in."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import InvalidValue
-from engine.graph.renames import ROTARY, UNTIE
+from engine.graph.renames import ROTARY, UNTIE, Change, Drop, Float8Blocks, Rename, Split, halves, stacked
 from engine.graph.spec import (
     ArchSpec,
     AttentionSpec,
+    GateSpec,
     HeadSpec,
     LayerSpec,
     MlpSpec,
@@ -22,11 +25,13 @@ from engine.graph.spec import (
     QkNorm,
     RopeSpec,
     RouterSpec,
+    StemSpec,
 )
 
 _MISSING = object()
 # What mlx-lm's classes fill in where a config is silent, by family: some checkpoints' configs leave out much of it.
 DEFAULTS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("defaults.json").read_text("utf-8"))
+_LAYER_FIELDS = {field.name for field in dataclasses.fields(LayerSpec)}
 
 
 class Config(Mapping[str, Any]):
@@ -46,11 +51,15 @@ class Config(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._values)
 
+    def invalid(self, key: str, value: object, allowed: str | Iterable[object]) -> InvalidValue:
+        """The error for a value under `key`."""
+        return InvalidValue(f"config.json {self.path}{key}", value, allowed)
+
     def inner(self, key: str, **defaults: Any) -> Config:
         """The object under `key`, with `defaults` for what it lacks and the outer model_type where it has none."""
         value = self.get(key)
         if not isinstance(value, Mapping):
-            raise InvalidValue(f"config.json {self.path}{key}", value, "an object")
+            raise self.invalid(key, value, "an object")
         outer = {"model_type": self._values.get("model_type")}
         return Config({**outer, **defaults, **value}, f"{self.path}{key}.", self.seen)
 
@@ -68,48 +77,48 @@ class Config(Mapping[str, Any]):
         if value is not None:
             return value
         if default is _MISSING:
-            kind = self._values.get("model_type")
-            raise InvalidValue(f"config.json {self.path}{key}", None, f"a value (model_type {kind!r} needs it)")
+            raise self.invalid(key, None, f"a value (model_type {self._values.get('model_type')!r} needs it)")
         return default
 
-    def positive(self, key: str, default: object = _MISSING) -> int:
-        """A positive integer field."""
+    def positive(self, key: str, default: object = _MISSING, least: int = 1) -> int:
+        """An integer field, of at least 1 or `least`."""
         value = self.read(key, default)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise InvalidValue(f"config.json {self.path}{key}", value, "an integer >= 1")
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise self.invalid(key, value, f"an integer >= {least}")
         return value
 
     def count(self, key: str, default: object = _MISSING) -> int:
         """An integer field >= 0."""
-        value = self.read(key, default)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise InvalidValue(f"config.json {self.path}{key}", value, "an integer >= 0")
-        return value
+        return self.positive(key, default, least=0)
 
     def number(self, key: str, default: object = _MISSING, zero: bool = False) -> float:
         """A finite number above 0, or 0 where `zero`."""
         value = self.read(key, default)
         in_range = isinstance(value, (int, float)) and (0 < value < math.inf or (zero and value == 0))
         if isinstance(value, bool) or not in_range:
-            raise InvalidValue(f"config.json {self.path}{key}", value, f"a finite number >{'=' if zero else ''} 0")
+            raise self.invalid(key, value, f"a finite number >{'=' if zero else ''} 0")
         return value
 
     def holding(self, key: str, kind: type, default: object = _MISSING) -> Any:
         """A list or an object."""
         value = self.read(key, default)
         if not isinstance(value, kind):
-            raise InvalidValue(f"config.json {self.path}{key}", value, "a list" if kind is list else "an object")
+            raise self.invalid(key, value, "a list" if kind is list else "an object")
         return value
 
     def flag(self, key: str, default: object = _MISSING) -> bool:
         """A true or false field."""
         return bool(self.read(key, default))
 
+    def tied(self, default: object = _MISSING) -> bool:
+        """tie_word_embeddings."""
+        return self.flag("tie_word_embeddings", default)
+
     def choice(self, key: str, known: Iterable[str], default: object = _MISSING) -> str:
         """One of the known words."""
         value, words = self.read(key, default), tuple(known)
         if value not in words:
-            raise InvalidValue(f"config.json {self.path}{key}", value, words)
+            raise self.invalid(key, value, words)
         return value
 
     def of_layer(self, i: int, *keys: str) -> Config:
@@ -121,20 +130,29 @@ class Config(Mapping[str, Any]):
         """A list with one entry per layer."""
         value, layers = self.read(key, default), self.positive("num_hidden_layers")
         if not isinstance(value, (list, tuple)) or len(value) != layers:
-            raise InvalidValue(f"config.json {self.path}{key}", value, f"a list of {layers} entries, one per layer")
+            raise self.invalid(key, value, f"a list of {layers} entries, one per layer")
         return list(value)
 
     def rms(self, key: str | None, offset: float = 0.0, eps: float | None = None) -> NormSpec:
         """An RMS norm with the config's rms_norm_eps."""
         return NormSpec(key=key, eps=self.number("rms_norm_eps") if eps is None else eps, offset=offset)
 
-    def pre_norms(self, first: str = "input_layernorm", second: str = "post_attention_layernorm") -> Norms:
-        """Norms before both mixers."""
-        return Norms(pre_attn=self.rms(first), pre_mlp=self.rms(second))
+    def norms(self, *keys: str | None, offset: float = 0.0) -> Norms:
+        """RMS norms before attention, after it, before the MLP and after it; None: no norm there."""
+        places = zip(("pre_attn", "post_attn", "pre_mlp", "post_mlp"), keys, strict=False)
+        return Norms(**{place: self.rms(key, offset) for place, key in places if key is not None})
 
-    def qk_heads(self, where: Any = "head", q: str | None = "q_norm", k: str | None = "k_norm") -> QkNorm:
+    def pre_norms(
+        self, first: str = "input_layernorm", second: str = "post_attention_layernorm", offset: float = 0.0
+    ) -> Norms:
+        """Norms before both mixers."""
+        return self.norms(first, None, second, offset=offset)
+
+    def qk_heads(
+        self, where: Any = "head", q: str | None = "q_norm", k: str | None = "k_norm", offset: float = 0.0
+    ) -> QkNorm:
         """RMS norms on queries and keys."""
-        return QkNorm(q=self.rms(q), k=self.rms(k), where=where)
+        return QkNorm(q=self.rms(q, offset), k=self.rms(k, offset), where=where)
 
     def rope_base(self, default: object = _MISSING) -> float:
         """rope_theta, also where transformers 5 nests it under rope_parameters."""
@@ -149,7 +167,7 @@ class Config(Mapping[str, Any]):
         base = self.rope_base(theta)
         for key in ("rope_scaling", "rope_parameters"):
             if self.get(key) is not None and not isinstance(self[key], Mapping):
-                raise InvalidValue(f"config.json {self.path}{key}", self[key], "an object or null")
+                raise self.invalid(key, self[key], "an object or null")
         return RopeSpec(
             dims=dims,
             base=base,
@@ -162,16 +180,17 @@ class Config(Mapping[str, Any]):
         """hidden_size / num_attention_heads, whatever head_dim says."""
         return self.positive("hidden_size") // self.positive("num_attention_heads")
 
-    def attention(self, *, bias: bool = False, **changes: Any) -> AttentionSpec:
-        """Llama's attention fields, with `changes` on top. bias: on all four projections."""
+    def attention(self, *, bias: bool = False, theta: object = 10000.0, **changes: Any) -> AttentionSpec:
+        """Llama's attention fields, with `changes` on top. bias: on all four projections; theta: where the config gives
+        the rope no base (None: it must)."""
         heads = changes.pop("heads", None) or self.positive("num_attention_heads")
         head_dim = changes.pop("head_dim", None) or self.positive("head_dim", self.positive("hidden_size") // heads)
         kv_heads = changes.pop("kv_heads", None) or self.positive("num_key_value_heads", heads)
         if heads % kv_heads:
-            raise InvalidValue("config.json num_key_value_heads", kv_heads, f"a divisor of num_attention_heads={heads}")
+            raise self.invalid("num_key_value_heads", kv_heads, f"a divisor of num_attention_heads={heads}")
         fields: dict[str, Any] = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "scale": head_dim**-0.5}
         if "rope" not in changes:
-            fields["rope"] = self.rope(head_dim)
+            fields["rope"] = self.rope(head_dim, theta)
         return AttentionSpec(**{**fields, "qkv_bias": bias, "out_bias": bias, **changes})
 
     def moe(
@@ -189,11 +208,11 @@ class Config(Mapping[str, Any]):
         config's keys for it; shared: the shared MLP, or the key of its width in experts' (0 or null for none)."""
         sizes = [self.positive(n) if isinstance(n, str) else n for n in (experts, top_k, hidden)]
         if sizes[1] > sizes[0]:
-            raise InvalidValue(f"config.json {top_k}", sizes[1], f"at most the number of experts, {sizes[0]}")
+            raise self.invalid(str(top_k), sizes[1], f"at most the number of experts, {sizes[0]}")
         groups = router.groups
         if groups > 1 and (sizes[0] % groups or sizes[0] < 2 * groups or router.kept_groups > groups):
             given = f"{groups}, of which {router.kept_groups} kept"
-            raise InvalidValue("config.json n_group", given, f"groups of 2 or more of the {sizes[0]} experts")
+            raise self.invalid("n_group", given, f"groups of 2 or more of the {sizes[0]} experts")
         if isinstance(shared, str):
             count = self.count(shared, 0)
             shared = self.mlp(hidden=sizes[2] * count, bias=bias) if count else None
@@ -201,21 +220,25 @@ class Config(Mapping[str, Any]):
         return MoeSpec(experts=sizes[0], top_k=sizes[1], router=router, expert=expert, shared=shared, **changes)
 
     def layers(self, attn: Any, feed: Any, **fields: Any) -> list[LayerSpec]:
-        """Pre-norm layers, one each. `attn`, `feed`: the two mixers' specs, or functions of a layer's index."""
+        """Pre-norm layers, one each. `attn`, `feed`: the mixers' specs, one for all, a list, or a function of i."""
         fields = {"norms": self.pre_norms(), **fields} if "norms" not in fields else fields
-        return [
-            LayerSpec(attention=attn(i) if callable(attn) else attn, mlp=feed(i) if callable(feed) else feed, **fields)
-            for i in range(self.positive("num_hidden_layers"))
-        ]
+        every = range(self.positive("num_hidden_layers"))
+        mixers = ([m[i] if isinstance(m, list) else m(i) if callable(m) else m for i in every] for m in (attn, feed))
+        return [LayerSpec(attention=attention, mlp=mlp, **fields) for attention, mlp in zip(*mixers, strict=True)]
+
+    def decoder(self, attn: Any, feed: Any, **changes: Any) -> ArchSpec:
+        """`arch` of `layers`; `changes` to either."""
+        of_layers = {key: changes.pop(key) for key in _LAYER_FIELDS & changes.keys()}
+        return self.arch(self.layers(attn, feed, **of_layers), **changes)
 
     def arch(self, layers: LayerSpec | list[Any], *, tied: bool | None = None, **changes: Any) -> ArchSpec:
         """A decoder with llama's names. `layers`: one spec for all of them, or one each.
 
-        tied: fixed by the family, or None to follow tie_word_embeddings (true where the config is silent); a tied
-        model's copy of its embedding is forgotten unless `rules` say otherwise. more_rules: on top of llama's.
+        tied: fixed by the family or by `head`, or None to follow tie_word_embeddings (true where the config is silent).
+        A tied model's copy of its embedding is forgotten unless `rules` say otherwise. more_rules: on top of llama's.
         """
         if tied is None:
-            tied = self.flag("tie_word_embeddings", True)
+            tied = changes["head"].tied is True if "head" in changes else self.tied(True)
         count = self.positive("num_hidden_layers") if not isinstance(layers, list) else len(layers)
         fields: dict[str, Any] = {
             "family": self["model_type"],
@@ -246,7 +269,7 @@ class Config(Mapping[str, Any]):
         known = ("full_attention", "sliding_attention")
         for kind in kinds:
             if kind not in known:
-                raise InvalidValue(f"config.json {self.path}layer_types", kind, known)
+                raise self.invalid("layer_types", kind, known)
         return [self.sliding() if kind == "sliding_attention" else {} for kind in kinds]
 
     def window_layers(self, default: object = _MISSING) -> list[dict[str, Any]]:
@@ -261,6 +284,11 @@ class Config(Mapping[str, Any]):
 
 def layer_norm(key: str | None, eps: float, bias: bool = True) -> NormSpec:
     return NormSpec(key=key, eps=eps, kind="layer", bias=bias)
+
+
+def layer_norms(eps: float, first: str = "input_layernorm", second: str | None = "post_attention_layernorm") -> Norms:
+    """Layer norms with biases before both mixers, or before one that both read."""
+    return Norms(pre_attn=layer_norm(first, eps), pre_mlp=None if second is None else layer_norm(second, eps))
 
 
 def plain_rope(dims: int, base: float, traditional: bool = False) -> RopeSpec:

@@ -27,9 +27,9 @@ def spec(config: Config) -> ArchSpec:
     head_dim, pattern = config.positive("head_dim"), config.positive("sliding_window_pattern")
 
     def layer(local: bool) -> LayerSpec:
-        local_rope = plain_rope(head_dim, config.number("rope_local_base_freq"))
+        local_rope = plain_rope(head_dim, config.number("rope_local_base_freq", 10000.0))
         attn = config.attention(
-            rope=local_rope if local else config.rope(head_dim),
+            rope=local_rope if local else config.rope(head_dim, 1000000.0),
             scale=config.number("query_pre_attn_scalar") ** -0.5,
             qk_norm=QkNorm(q=config.rms("q_norm", 1.0), k=config.rms("k_norm", 1.0)),
             **(config.sliding() if local else {}),

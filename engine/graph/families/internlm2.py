@@ -10,13 +10,7 @@ TABLES = Drop((r"attention\.rope\.inv_freq",))
 def spec(config: Config) -> ArchSpec:
     head_dim, bias = config.even_head_dim(), config.flag("bias", True)
     attn = config.attention(
-        head_dim=head_dim,
-        rope=config.rope(head_dim),
-        qkv="wqkv",
-        packed="groups",
-        o="wo",
-        qkv_bias=bias,
-        out_bias=bias,
+        head_dim=head_dim, rope=config.rope(head_dim), qkv="wqkv", packed="groups", o="wo", qkv_bias=bias, out_bias=bias
     )
     layer = LayerSpec(
         attention=attn,

@@ -12,7 +12,7 @@ ACTS = {"silu": "silu", "relu": "relu", "gelu": "gelu", "gelu_new": "gelu_approx
 
 
 def spec(config: Config) -> ArchSpec:
-    config = config.defaulted(DEFAULTS["nemotron-nas"])
+    config = config.defaulted(DEFAULTS["nemotron_nas"])
     dim, heads, head_dim = (
         config.positive("hidden_size"),
         config.positive("num_attention_heads"),
