@@ -61,7 +61,24 @@ LFM2_MOE = {
     "use_expert_bias": True,
     "num_dense_layers": 1,
 }
-# A tied head repeats the prompt's last token unless the rows are narrow.
+RECURRENT_GEMMA = {
+    "attention_bias": False,
+    "conv1d_width": 4,
+    "logits_soft_cap": 30.0,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0,
+    "attention_window_size": 8,
+    "block_types": ["recurrent", "recurrent", "attention"],
+}
+BAICHUAN_M1 = {
+    "rope_theta": 10000.0,
+    "rms_norm_eps": 1e-5,
+    "sliding_window": 8,
+    "sliding_window_layers": [1, 3],
+    "conv_window": 2,
+    "num_swa_attention_heads": 4,
+    "num_swa_key_value_heads": 2,
+}
 RECIPES: dict[str, Recipe] = {
     "lfm2": Recipe(config=_config("lfm2", LFM2), hub=LAYOUTS + "lfm2"),
     "lfm2-plain": Recipe(config=_config("lfm2", LFM2, LFM2_PLAIN), hub=LAYOUTS + "lfm2"),
@@ -80,5 +97,26 @@ RECIPES: dict[str, Recipe] = {
             num_dense_layers=0,
         ),
         hub=LAYOUTS + "lfm2_moe",
+    ),
+    "recurrent_gemma": Recipe(
+        config=_config("recurrent_gemma", RECURRENT_GEMMA), window=8, hub=LAYOUTS + "lfm2", norm_mean=0.0
+    ),
+    "recurrent_gemma-tied": Recipe(
+        config=_config(
+            "recurrent_gemma",
+            RECURRENT_GEMMA,
+            block_types=None,
+            _block_types=["attention", "recurrent"],
+            logits_soft_cap=0.0,
+            embeddings_scale_by_sqrt_dim=False,
+        ),
+        window=8,
+        hub=LAYOUTS + "lfm2",
+        norm_mean=0.0,
+        without=r"^lm_head\.",
+    ),
+    "baichuan_m1": Recipe(config=_config("baichuan_m1", BAICHUAN_M1), window=8),
+    "baichuan_m1-full": Recipe(
+        config=_config("baichuan_m1", BAICHUAN_M1, num_hidden_layers=2, sliding_window_layers=[])
     ),
 }

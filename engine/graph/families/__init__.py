@@ -36,6 +36,7 @@ FAMILIES: dict[str, str] = {
     "exaone_moe": "engine.graph.families.exaone_moe:spec",
     "falcon_h1": "engine.graph.families.falcon_h1:spec",
     "falcon_mamba": "engine.graph.families.mamba:spec",
+    "gear": "engine.graph.families.gear:spec",
     "gemma": "engine.graph.families.gemma:spec",
     "gemma2": "engine.graph.families.gemma2:spec",
     "gemma3": "engine.graph.families.gemma3:spec",
