@@ -120,7 +120,7 @@ EXCLUSIONS: tuple[Exclusion, ...] = (
     ),
     Exclusion(
         recipes=("gemma4_text-moe", "mistral3-latent", *(pattern for name in STACKED_EXPERTS for pattern in (name, f"{name}-*"))),
-        unless=("deepseek-dense", "gemma4", "hunyuan-dense"),
+        unless=("deepseek-dense", "gemma4", "hunyuan-dense", "kimi_linear-dense"),
         dtypes=HALF,
         quants=(None,),
         text="RuntimeError: [GatherMM::eval] Currently only supports float32.",

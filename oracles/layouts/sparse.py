@@ -8,6 +8,8 @@ from typing import Any
 
 import mlx.core as mx
 
+from oracles.layouts import latent
+
 Weights = dict[str, mx.array]
 JUNK = mx.zeros((4,))
 _M3_JUNK = ("vision_tower.patch_embed.weight", "multi_modal_projector.linear.weight", "patch_merge_mlp.fc.weight")
@@ -23,6 +25,13 @@ def _unstacked(weights: Mapping[str, mx.array], stacked: str, each: str) -> Weig
         else:
             out[name] = value
     return out
+
+
+def deepseek_v32(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> Weights:
+    """deepseek_v3's layout, and two layers after the last one that predict further tokens."""
+    further = [f"model.layers.{config['num_hidden_layers'] + i}.eh_proj.weight" for i in range(2)]
+    hub = latent.deepseek_v3(weights, config) | dict.fromkeys(further, JUNK)
+    return {name: value for name, value in hub.items() if "rotary_emb" not in name}  # mlx-lm refuses them here
 
 
 def minimax_m3_vl(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> Weights:

@@ -38,11 +38,73 @@ M3: dict[str, Any] = {
 }
 
 
+V32: dict[str, Any] = {
+    "vocab_size": 100,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "moe_intermediate_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "index_n_heads": 4,
+    "index_head_dim": 32,
+    "index_topk": 12,
+    "n_routed_experts": 8,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 3,
+    "routed_scaling_factor": 1.5,
+    "kv_lora_rank": 64,
+    "q_lora_rank": 64,
+    "qk_rope_head_dim": 16,
+    "qk_nope_head_dim": 32,
+    "v_head_dim": 32,
+    "first_k_dense_replace": 1,
+    "num_nextn_predict_layers": 2,
+    "max_position_embeddings": 256,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+}
+GLM_DSA: dict[str, Any] = {
+    **{key: value for key, value in V32.items() if key != "rope_theta"},
+    "model_type": "glm_moe_dsa",
+    "topk_method": "noaux_tc",
+    "scoring_func": "sigmoid",
+    "norm_topk_prob": True,
+    "n_group": 1,
+    "topk_group": 1,
+    "moe_layer_freq": 1,
+    "attention_bias": False,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0},
+}
+
+
 def _m3(**changes: Any) -> dict[str, Any]:
     return {"model_type": "minimax_m3_vl", "text_config": {**M3, **changes}}
 
 
 RECIPES: dict[str, Recipe] = {
+    "deepseek_v32": Recipe(config={"model_type": "deepseek_v32", **V32}, hub=LAYOUTS + "deepseek_v32"),
+    # Every key has room until the last tokens; a dense layer between mixtures.
+    "deepseek_v32-groups": Recipe(
+        config={
+            "model_type": "deepseek_v32",
+            **V32,
+            "index_n_heads": 3,
+            "index_head_dim": 16,
+            "index_topk": 44,
+            "indexer_rope_interleave": True,
+            "attention_bias": True,
+            "n_group": 4,
+            "topk_group": 2,
+            "norm_topk_prob": False,
+            "n_shared_experts": None,
+            "first_k_dense_replace": 0,
+            "moe_layer_freq": 2,
+            "rope_scaling": {**YARN, "mscale": 0.8, "mscale_all_dim": 0.6},
+        },
+        hub=LAYOUTS + "deepseek_v32",
+    ),
+    "glm_moe_dsa": Recipe(config=GLM_DSA, hub=LAYOUTS + "deepseek_v32"),
     "minimax_m3_vl": Recipe(config=_m3(), hub=LAYOUTS + "minimax_m3_vl", norm_mean=0.0),
     # As transformers 5 writes it: flat names, words for layers; one index head, small rope of the indexer.
     "minimax_m3_vl-flat": Recipe(

@@ -66,7 +66,7 @@ def _rules(experts: int) -> tuple[Any, ...]:
 
 def _read(config: Config) -> Config:
     """The text config with what it nests at the top of it."""
-    config = config.inner("text_config").defaulted(DEFAULTS["minimax_m3_vl"])
+    config = config.inner("text_config", **DEFAULTS["minimax_m3_vl"])
     if config.get("sparse_attention_config"):
         nested = config.inner("sparse_attention_config")
         nested.choice("sparse_score_type", ("max",), "max")
