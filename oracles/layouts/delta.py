@@ -68,7 +68,15 @@ def tower_experts(weights: Mapping[str, mx.array], config: Mapping[str, Any]) ->
 
 def filters(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> Weights:
     """Convolutions [C, 1, W], and the head of a tied model stored a second time."""
-    out = {name: value.moveaxis(1, 2) if "conv" in name else value for name, value in weights.items()}
+    out = {
+        name: value.moveaxis(1, 2) if "conv" in name and value.ndim == 3 else value for name, value in weights.items()
+    }
     if config["tie_word_embeddings"]:
         out["lm_head.weight"] = weights["model.embed_tokens.weight"]
     return out
+
+
+def scaled_filters(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> Weights:
+    """The same with a rotary table, and the embedding's factor stored too."""
+    tables = {"model.layers.1.self_attn.rotary_emb.inv_freq": JUNK, "model.embed_tokens.embed_scale": JUNK}
+    return filters(weights, config) | tables

@@ -43,6 +43,9 @@ MEMORY = {
     r"conv1d\.weight$": (0.3, 0.3),
 }
 
+# The scaled, tied embedding must not decide the next token alone.
+KEYED = {r"conv\.weight$": (0.3, 0.3), r"embed_tokens": (0.0, 0.05)}
+
 
 def _config(model_type: str, *parts: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
     config: dict[str, Any] = {"model_type": model_type}
@@ -60,6 +63,11 @@ OLMO_HYBRID = {
     "tie_word_embeddings": False,
 }
 QWEN3_NEXT = {"full_attention_interval": 2, "rope_theta": 10000.0, "partial_rotary_factor": 0.25}
+GEAR = {
+    "layer_types": ["conv_mixer", "sliding_attention", "full_attention"],
+    "sliding_window": 8,
+    "tie_word_embeddings": True,
+}
 
 RECIPES: dict[str, Recipe] = {
     "qwen3_next": Recipe(
@@ -117,5 +125,27 @@ RECIPES: dict[str, Recipe] = {
         ),
         hub=LAYOUTS + "filters",
         spread=MEMORY,
+    ),
+    "gear": Recipe(config=_config("gear", GEAR), window=8, norm_mean=0.0, hub=LAYOUTS + "scaled_filters", spread=KEYED),
+    "gear-caps": Recipe(
+        config=_config(
+            "gear",
+            GEAR,
+            num_key_value_heads=None,
+            hidden_activation="silu",
+            attention_bias=True,
+            query_pre_attn_scalar=48.0,
+            conv_L_cache=4,
+            rope_theta=10000.0,
+            rope_local_base_freq=1000.0,
+            rope_scaling={"type": "linear", "factor": 2.0},
+            tie_word_embeddings=False,
+            attn_logit_softcapping=2.0,
+            final_logit_softcapping=5.0,
+        ),
+        window=8,
+        norm_mean=0.0,
+        hub=LAYOUTS + "scaled_filters",
+        spread=KEYED,
     ),
 }
