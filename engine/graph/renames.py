@@ -81,6 +81,37 @@ class Split:
 
 
 @dataclass(frozen=True)
+class Join:
+    """Arrays behind each other along the first axis become one, where all of them are there: pattern matches a whole
+    key and has a group `part`, one of `order`; to: the key of them all."""
+
+    pattern: str
+    to: str
+    order: str | tuple[str, ...]
+
+    def __call__(self, arrays: Arrays) -> Arrays:
+        found: dict[str, dict[str, str]] = {}
+        for key in arrays:
+            if match := re.fullmatch(self.pattern, key):
+                found.setdefault(match.expand(self.to), {})[match["part"]] = key
+        whole = {key: [by[p] for p in self.order] for key, by in found.items() if len(by) == len(self.order)}
+        joined = {key: mx.concatenate([arrays[part] for part in parts]) for key, parts in whole.items()}
+        used = {part for parts in whole.values() for part in parts}
+        return {key: array for key, array in arrays.items() if key not in used} | joined
+
+
+@dataclass(frozen=True)
+class DropLayers:
+    """Forget the layers from number `first` on: they predict more tokens than the next one."""
+
+    first: int
+
+    def __call__(self, arrays: Arrays) -> Arrays:
+        found = ((re.match(r"model\.layers\.(\d+)\.", key), key, array) for key, array in arrays.items())
+        return {key: array for match, key, array in found if match is None or int(match[1]) < self.first}
+
+
+@dataclass(frozen=True)
 class Change:
     """The value under every key that matches (re.search) is changed; only_if: some key must match this, or none is."""
 

@@ -1,15 +1,23 @@
 """kimi_linear: Kimi delta attention, and latent attention without positions in the layers not in kda_layers."""
 
+import math
 from typing import Any
 
 import mlx.core as mx
 
-from engine.errors import InvalidValue
 from engine.graph.families.common import Config
 from engine.graph.kda import KdaSpec
 from engine.graph.latent import LatentSpec, SplitHeads
 from engine.graph.renames import FILTERS, Change, Drop, Rename, stacked
 from engine.graph.spec import ArchSpec, LayerSpec, RouterSpec, Rule
+
+
+def decay_bound(config: Config, key: str, default: object) -> float:
+    """The negative number whose exponential no decay is below."""
+    value = config.read(key, default)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not -math.inf < value < 0:
+        raise config.invalid(key, value, "a finite number < 0")
+    return value
 
 
 def delta(config: Config, **changes: Any) -> KdaSpec:
@@ -27,7 +35,7 @@ def delta(config: Config, **changes: Any) -> KdaSpec:
 def unturned(config: Config, **fields: Any) -> LatentSpec:
     """Latent attention without positions."""
     if not config.flag("mla_use_nope", True):
-        raise InvalidValue(f"config.json {config.path}mla_use_nope", False, "true: these queries have no positions")
+        raise config.invalid("mla_use_nope", False, "true: these queries have no positions")
     nope, turned = config.positive("qk_nope_head_dim"), config.count("qk_rope_head_dim", 0)
     return LatentSpec(
         heads=config.positive("num_attention_heads"),
@@ -45,7 +53,7 @@ def router(config: Config, **changes: Any) -> RouterSpec:
     """Group-limited routing with a bias in the ranking."""
     groups = config.positive("num_expert_group", 1)
     if groups > 1 and not config.flag("use_grouped_topk", True):
-        raise InvalidValue(f"config.json {config.path}use_grouped_topk", False, f"true with num_expert_group={groups}")
+        raise config.invalid("use_grouped_topk", False, f"true with num_expert_group={groups}")
     return RouterSpec(
         **changes,
         correction="e_score_correction_bias",
@@ -59,13 +67,14 @@ def router(config: Config, **changes: Any) -> RouterSpec:
     )
 
 
-def kimi_layers(config: Config, kda: KdaSpec, attn: LatentSpec, sparse: Any) -> list[LayerSpec]:
-    """Layers by kda_layers, which counts from 1, with mixtures by first_k_dense_replace and moe_layer_freq."""
+def kimi_layers(config: Config, kda: KdaSpec, attn: LatentSpec, sparse: Any, **act: Any) -> list[LayerSpec]:
+    """Layers by kda_layers, which counts from 1, with mixtures by first_k_dense_replace and moe_layer_freq; act: of the
+    dense ones."""
     linear = config.inner("linear_attn_config").holding("kda_layers", list)
     first, every = config.count("first_k_dense_replace", 0), config.positive("moe_layer_freq", 1)
     return config.layers(
         lambda i: kda if i + 1 in linear else attn,
-        lambda i: sparse if sparse and i >= first and i % every == 0 else config.mlp(),
+        lambda i: sparse if sparse and i >= first and i % every == 0 else config.mlp(**act),
     )
 
 
