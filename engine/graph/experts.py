@@ -74,11 +74,13 @@ def select(logits: mx.array, correction: mx.array | None, *, spec: RouterSpec, t
     ranked = scores if correction is None else scores + correction
     if spec.groups > 1:
         ranked = mx.unflatten(ranked, axis=-1, shape=(spec.groups, -1))
-        strength = mx.topk(ranked, 2, axis=-1).sum(axis=-1, keepdims=True)
+        best = spec.strength == "best"
+        strength = mx.topk(ranked, 1 if best else 2, axis=-1).sum(axis=-1, keepdims=True)
         dropped = spec.groups - spec.kept_groups
         losers = mx.argpartition(strength, kth=dropped - 1, axis=-2)[..., :dropped, :]
         ranked = mx.put_along_axis(ranked, losers, mx.array(spec.dropped, ranked.dtype), axis=-2)
         ranked = mx.flatten(ranked, -2, -1)
+        scores = ranked if best else scores
     if spec.pick == "front":
         ids = mx.argpartition(-ranked, kth=top_k - 1, axis=-1)[..., :top_k]
     else:

@@ -195,7 +195,8 @@ class RouterSpec:
     score: what the experts are ranked by, "softmax" in the logits' dtype with precise accumulation, the float32 ones
     after a cast, "logits" as they are. softcap: on the logits. correction: key, relative to the mixture, of a bias that
     counts in the ranking only; correction_cast: it is cast to the scores' dtype. groups, kept_groups: group-limited
-    ranking, the others set to `dropped`. pick: top k from the
+    ranking, the others set to `dropped`; strength: of a group, its two best ranks together, or the best alone, whose
+    dropped experts also score what they rank. pick: top k from the
     "front" of argpartition(-s) or the "back" of argpartition(s): the order, and the sum's, differ.
     selected: softmax, or a sigmoid, of the picked logits. normalise: "sum" divides the picked scores by their sum +
     eps, "max" by max(sum, eps). only_above_one: normalise only where top_k > 1. scale: after that. cast: scores to the
@@ -213,6 +214,7 @@ class RouterSpec:
     groups: int = 1
     kept_groups: int = 1
     dropped: float = 0.0
+    strength: Literal["two", "best"] = "two"
     pick: Literal["front", "back"] = "front"
     selected: Literal["softmax", "softmax_float32", "sigmoid_float32"] | None = None
     normalise: Literal["sum", "max"] | None = None

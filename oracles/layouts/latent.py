@@ -34,6 +34,56 @@ def _joined_heads(weights: Mapping[str, mx.array]) -> Weights:
     return out
 
 
+def experts(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> Weights:
+    """Experts one by one (deepseek_v2)."""
+    return _experts(weights)
+
+
 def deepseek_v3(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> Weights:
     """Experts one by one, one projection to keys and values, rotary buffers."""
     return _joined_heads(_experts(weights)) | {"model.layers.0.self_attn.rotary_emb.inv_freq": JUNK}
+
+
+def glm4_moe_lite(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> Weights:
+    """Experts one by one, one projection to keys and values, a layer that predicts further tokens."""
+    extra = f"model.layers.{config['num_hidden_layers']}."
+    return _joined_heads(_experts(weights)) | {f"{extra}eh_proj.weight": JUNK, f"{extra}enorm.weight": JUNK}
+
+
+def kimi_k25(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> Weights:
+    """deepseek_v3 under language_model, and a vision tower with its projector."""
+    others = {"vision_tower.a.weight": JUNK, "mm_projector.b.weight": JUNK}
+    return _joined_heads(_experts(weights)) | others
+
+
+def kimi_vl(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> Weights:
+    """Experts one by one, a vision tower and its projector; mlx-lm takes keys and values in its own names only."""
+    others = {"vision_tower.a.weight": JUNK, "multi_modal_projector.b.weight": JUNK}
+    return _experts(weights) | others | {"language_model.model.layers.0.self_attn.rotary_emb.inv_freq": JUNK}
+
+
+def mistral4(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> Weights:
+    """Experts in one stack, gate above up, and one projection to keys and values."""
+    out: Weights = {}
+    for name, value in weights.items():
+        at, _, part = name.partition(".switch_mlp.")
+        if part == "gate_proj.weight":
+            up = weights[f"{at}.switch_mlp.up_proj.weight"]
+            out[f"{at}.experts.gate_up_proj"] = mx.concatenate([value, up], axis=1)
+        elif part == "down_proj.weight":
+            out[f"{at}.experts.down_proj"] = value
+        elif not part:
+            out[name] = value
+    return _joined_heads(out)
+
+
+def mistral4_one_by_one(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> Weights:
+    """Experts one by one, one projection to keys and values, scales of activations that nobody reads."""
+    return _joined_heads(_experts(weights)) | {"model.layers.0.self_attn.o_proj.activation_scale": JUNK}
+
+
+def mistral3(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> Weights:
+    """mistral4 under model.language_model with the head at the top, and a vision tower."""
+    inner = {k.removeprefix("language_model."): v for k, v in weights.items()}
+    named = {k.replace("model.", "model.language_model.", 1): v for k, v in mistral4(inner, config).items()}
+    return named | {"model.vision_tower.a.weight": JUNK, "model.multi_modal_projector.b.weight": JUNK}

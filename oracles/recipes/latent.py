@@ -54,10 +54,92 @@ def _config(model_type: str, *parts: Mapping[str, Any], **fields: Any) -> dict[s
     return config
 
 
+def _tower(model_type: str, text: str, *parts: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"model_type": model_type, "text_config": _config(text, *parts, **fields)}
+
+
+# Without the words of yarn that raise an attention's scale.
+PLAIN_YARN = {key: value for key, value in YARN.items() if not key.startswith("mscale")}
+MINICPM3: dict[str, Any] = {
+    "dim_model_base": 24,
+    "scale_depth": 1.4,
+    "scale_emb": 3.0,
+    "rope_scaling": {
+        "type": "longrope",
+        "original_max_position_embeddings": 32,
+        "short_factor": [1.0 + 0.1 * i for i in range(8)],
+        "long_factor": [1.0 + 0.5 * i for i in range(8)],
+    },
+}
+GROWING = {"llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 16, "rope_theta": 5000.0}
+
 RECIPES: dict[str, Recipe] = {
+    "deepseek_v2": Recipe(
+        config=_config("deepseek_v2", SPARSE, rope_scaling=YARN, norm_topk_prob=False, topk_method="greedy"),
+        hub=LAYOUTS + "experts",
+    ),
+    "deepseek_v2-groups": Recipe(
+        config=_config(
+            "deepseek_v2",
+            SPARSE,
+            GROUPS,
+            q_lora_rank=None,
+            attention_bias=True,
+            moe_layer_freq=2,
+            rope_scaling=PLAIN_YARN,
+            topk_method="group_limited_greedy",
+        ),
+        hub=LAYOUTS + "experts",
+    ),
     "deepseek_v3": Recipe(config=_config("deepseek_v3", SPARSE, rope_scaling=YARN), hub=LAYOUTS + "deepseek_v3"),
     "deepseek_v3-plain-queries": Recipe(
         config=_config("deepseek_v3", SPARSE, GROUPS, q_lora_rank=None, attention_bias=True, moe_layer_freq=2),
         hub=LAYOUTS + "deepseek_v3",
+    ),
+    "glm4_moe_lite": Recipe(
+        config=_config("glm4_moe_lite", SPARSE, rope_scaling=YARN, num_nextn_predict_layers=1),
+        hub=LAYOUTS + "glm4_moe_lite",
+    ),
+    "glm4_moe_lite-groups": Recipe(
+        config=_config("glm4_moe_lite", SPARSE, GROUPS, q_lora_rank=None, attention_bias=True, norm_topk_prob=True),
+        hub=LAYOUTS + "glm4_moe_lite",
+    ),
+    "kimi_k25": Recipe(config=_tower("kimi_k25", "kimi_k2", SPARSE, rope_scaling=YARN), hub=LAYOUTS + "kimi_k25"),
+    "kimi_vl": Recipe(config=_tower("kimi_vl", "deepseek_v3", SPARSE, q_lora_rank=None), hub=LAYOUTS + "kimi_vl"),
+    "minicpm3": Recipe(config=_config("minicpm3", MINICPM3)),
+    "minicpm3-tied": Recipe(
+        config=_config("minicpm3", MINICPM3, attention_bias=True, tie_word_embeddings=True, rope_scaling={}),
+    ),
+    "mistral3-latent": Recipe(
+        config=_tower("mistral3", "mistral4", SPARSE, rope_parameters={**YARN, **GROWING}),
+        hub=LAYOUTS + "mistral3",
+    ),
+    "mistral4": Recipe(
+        config=_config("mistral4", SPARSE, rope_parameters={**YARN, **GROWING}), hub=LAYOUTS + "mistral4"
+    ),
+    "mistral4-tied": Recipe(
+        config=_config(
+            "mistral4",
+            SPARSE,
+            GROUPS,
+            rope_parameters={"type": "default", **GROWING},
+            q_lora_rank=None,
+            attention_bias=True,
+            rope_interleave=False,
+            tie_word_embeddings=True,
+        ),
+        hub=LAYOUTS + "mistral4_one_by_one",
+    ),
+    "youtu_llm": Recipe(config=_config("youtu_llm")),
+    "youtu_llm-untied": Recipe(
+        config=_config(
+            "youtu_llm",
+            q_lora_rank=None,
+            attention_bias=True,
+            mlp_bias=True,
+            rope_scaling=YARN,
+            rope_traditional=False,
+            tie_word_embeddings=False,
+        ),
     ),
 }

@@ -13,10 +13,10 @@ from engine.graph.spec import ArchSpec, MlpSpec, MoeSpec, RouterSpec
 
 def latent(config: Config, **changes: Any) -> LatentSpec:
     """Latent attention as the config's keys say, with `changes` on top."""
-    if config.get("rope_interleave") is False:
+    if config.get("rope_interleave") is False and "rope" not in changes:
         raise InvalidValue(f"config.json {config.path}rope_interleave", False, "true: pairs of neighbours turn")
     nope, turned = config.positive("qk_nope_head_dim"), config.positive("qk_rope_head_dim")
-    rope = config.rope(turned, traditional=True)
+    rope = changes.get("rope") or config.rope(turned, traditional=True)
     scaling = Config(rope.scaling, f"{config.path}rope_scaling.", config.seen)
     gain = mscale(scaling.number("factor", 1.0), scaling.number("mscale_all_dim", 0.0, zero=True))
     fields: dict[str, Any] = {
@@ -24,7 +24,7 @@ def latent(config: Config, **changes: Any) -> LatentSpec:
         "rank": config.positive("kv_lora_rank"),
         "nope": nope,
         "turned": turned,
-        "v_dim": config.positive("v_head_dim"),
+        "v_dim": changes.get("v_dim") or config.positive("v_head_dim"),
         "scale": (nope + turned) ** -0.5 * gain * gain,
         "eps": 1e-6,
         "rope": rope,
@@ -34,14 +34,20 @@ def latent(config: Config, **changes: Any) -> LatentSpec:
     return LatentSpec(**{**fields, **changes})
 
 
-def mixture(config: Config, router: RouterSpec) -> Any:
+def mixture(config: Config, router: RouterSpec, cast: bool = True) -> Any:
     """The feed-forward of layer i, as a function of i: dense in the first layers, a mixture in the later ones."""
     dense: MlpSpec = config.mlp()
     sparse: MlpSpec | MoeSpec = dense
     if config.read("n_routed_experts", None) is not None:
-        sparse = config.moe(experts="n_routed_experts", shared="n_shared_experts", router=router, cast=True)
+        sparse = config.moe(experts="n_routed_experts", shared="n_shared_experts", router=router, cast=cast)
     first, every = config.count("first_k_dense_replace"), config.positive("moe_layer_freq", 1)
     return lambda i: sparse if i >= first and i % every == 0 else dense
+
+
+def further(config: Config) -> Drop:
+    """The layers after the last one, which predict more tokens than the next."""
+    first, more = config.positive("num_hidden_layers"), config.count("num_nextn_predict_layers", 1)
+    return Drop(tuple(rf"^model\.layers\.{first + i}\." for i in range(max(more, 1))))
 
 
 def spec(config: Config) -> ArchSpec:
@@ -50,7 +56,5 @@ def spec(config: Config) -> ArchSpec:
     config.choice("scoring_func", ("sigmoid",), "sigmoid")
     attn = latent(config)
     made = config.layers(attn, mixture(config, grouped_router(config)))
-    further = Drop((rf"^model\.layers\.{len(made)}\.",))  # predicts more tokens than the next one
-    return config.arch(
-        made, tied=False, more_rules=(further, Float8Blocks(), SplitHeads(attn), *stacked("mlp", "switch_mlp"))
-    )
+    rules = (further(config), Float8Blocks(), SplitHeads(attn), *stacked("mlp", "switch_mlp"))
+    return config.arch(made, tied=False, more_rules=rules)

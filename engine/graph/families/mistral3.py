@@ -1,7 +1,6 @@
-"""mistral3, llava and pixtral: llama or ministral3 as the text tower of a vision wrapper."""
+"""mistral3, llava and pixtral: llama, ministral3 or mistral4 as the text tower of a vision wrapper."""
 
-from engine.errors import NotBuilt
-from engine.graph.families import llama, ministral3
+from engine.graph.families import llama, ministral3, mistral4
 from engine.graph.families.common import Config
 from engine.graph.families.towers import text_tower, unbounded
 from engine.graph.spec import ArchSpec
@@ -11,7 +10,7 @@ def spec(config: Config) -> ArchSpec:
     text = config.inner("text_config").defaulted({"tie_word_embeddings": False})
     kind = text["model_type"]
     if kind == "mistral4":
-        raise NotBuilt("a mistral4 text tower (latent attention)", "known: llama and mistral, ministral3")
+        return text_tower(config, mistral4.spec(text))
     return text_tower(config, unbounded((ministral3 if kind == "ministral3" else llama).spec(text)))
 
 

@@ -10,7 +10,7 @@ from engine.graph.spec import ArchSpec
 AT = "language_model"
 # The other towers, at the top or under `model.`.
 _TOWERS = (
-    r"^(model\.)?(visual|vision_tower|vision_model|vision_embedder|multi_modal_projector|audio_tower|embed_audio"
+    r"^(model\.)?(visual|vision_tower|vision_model|vision_embedder|multi_modal_projector|mm_projector|audio_tower|embed_audio"
     r"|embed_vision)\."
 )
 
