@@ -180,10 +180,10 @@ class Config(Mapping[str, Any]):
         """hidden_size / num_attention_heads, whatever head_dim says."""
         return self.positive("hidden_size") // self.positive("num_attention_heads")
 
-    def attention(self, *, bias: bool = False, theta: object = 10000.0, **changes: Any) -> AttentionSpec:
+    def attention(self, *, theta: object = 10000.0, **changes: Any) -> AttentionSpec:
         """Llama's attention fields, with `changes` on top. bias: on all four projections; theta: where the config gives
         the rope no base (None: it must)."""
-        heads = changes.pop("heads", None) or self.positive("num_attention_heads")
+        bias, heads = changes.pop("bias", False), changes.pop("heads", None) or self.positive("num_attention_heads")
         head_dim = changes.pop("head_dim", None) or self.positive("head_dim", self.positive("hidden_size") // heads)
         kv_heads = changes.pop("kv_heads", None) or self.positive("num_key_value_heads", heads)
         if heads % kv_heads:
@@ -231,11 +231,16 @@ class Config(Mapping[str, Any]):
         of_layers = {key: changes.pop(key) for key in _LAYER_FIELDS & changes.keys()}
         return self.arch(self.layers(attn, feed, **of_layers), **changes)
 
+    def group_limits(self, kept: int = 1) -> dict[str, Any]:
+        """A router's fields of group-limited ranking."""
+        return {"groups": self.positive("n_group", 1), "kept_groups": self.positive("topk_group", kept)}
+
     def arch(self, layers: LayerSpec | list[Any], *, tied: bool | None = None, **changes: Any) -> ArchSpec:
         """A decoder with llama's names. `layers`: one spec for all of them, or one each.
 
         tied: fixed by the family or by `head`, or None to follow tie_word_embeddings (true where the config is silent).
-        A tied model's copy of its embedding is forgotten unless `rules` say otherwise. more_rules: on top of llama's.
+        more_rules: beside llama's, which forget rotary tables (unless rotary=False) and a tied model's copy of its
+        embedding (unless untie=False); rules: in place of all.
         """
         if tied is None:
             tied = changes["head"].tied is True if "head" in changes else self.tied(True)
@@ -246,8 +251,9 @@ class Config(Mapping[str, Any]):
             "dim": self.positive("hidden_size"),
             "layers": tuple(layers) if isinstance(layers, list) else (layers,) * count,
             "head": HeadSpec(tied=tied),
-            "rules": (*changes.pop("more_rules", ()), ROTARY, *((UNTIE,) if tied else ())),
         }
+        usual = (*((ROTARY,) if changes.pop("rotary", True) else ()), *((UNTIE,) if changes.pop("untie", tied) else ()))
+        fields["rules"] = (*changes.pop("more_rules", ()), *usual)
         if "norm" not in changes:
             fields["norm"] = self.rms("model.norm")
         fields.update(changes)

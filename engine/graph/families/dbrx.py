@@ -3,9 +3,8 @@
 import mlx.core as mx
 
 from engine.graph.expert_list import ExpertListSpec
-from engine.graph.families.common import Config, layer_norm, plain_rope
-from engine.graph.renames import Split
-from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, MlpSpec, Norms, RouterSpec, StemSpec
+from engine.graph.families.common import ArchSpec, Config, RouterSpec, Split, StemSpec, layer_norm, plain_rope
+from engine.graph.spec import MlpSpec, Norms
 
 
 def per_expert(experts: int, name: str, transposed: bool) -> Split:
@@ -21,38 +20,23 @@ def per_expert(experts: int, name: str, transposed: bool) -> Split:
 def spec(config: Config) -> ArchSpec:
     given, ffn = config.inner("attn_config"), config.inner("ffn_config")
     dim, heads, experts = config.positive("d_model"), config.positive("n_heads"), ffn.positive("moe_num_experts")
-    head_dim = dim // heads
-    layer = LayerSpec(
-        attention=config.attention(
-            heads=heads,
-            kv_heads=given.positive("kv_n_heads"),
-            head_dim=head_dim,
-            rope=plain_rope(head_dim, given.number("rope_theta")),
-            qkv="Wqkv",
-            o="out_proj",
-            clip=given.number("clip_qkv"),
-        ),
-        attn_key="norm_attn_norm.attn",
-        mlp=ExpertListSpec(
-            experts=experts,
-            top_k=ffn.positive("moe_top_k"),
-            router=RouterSpec(key="router.layer", score="softmax_float32", normalise="sum", cast="input"),
-            expert=MlpSpec(hidden=ffn.positive("ffn_hidden_size"), gate="w1", up="v1", down="w2"),
-        ),
-        mlp_key="ffn",
-        norms=Norms(
-            pre_attn=layer_norm("norm_attn_norm.norm_1", 1e-5, bias=False),
-            pre_mlp=layer_norm("norm_attn_norm.norm_2", 1e-5, bias=False),
-        ),
+    sizes = {"heads": heads, "kv_heads": given.positive("kv_n_heads"), "head_dim": dim // heads}
+    rope, clip = plain_rope(dim // heads, given.number("rope_theta")), given.number("clip_qkv")
+    expert = MlpSpec(hidden=ffn.positive("ffn_hidden_size"), gate="w1", up="v1", down="w2")
+    router = RouterSpec(key="router.layer", score="softmax_float32", normalise="sum", cast="input")
+    first, second, last = (
+        layer_norm(key, 1e-5, bias=False)
+        for key in ("norm_attn_norm.norm_1", "norm_attn_norm.norm_2", "transformer.norm_f")
     )
-    return ArchSpec(
-        family="dbrx",
-        vocab=config.positive("vocab_size"),
-        dim=dim,
-        layers=(layer,) * config.positive("n_layers"),
+    return config.replaced(hidden_size=dim, num_hidden_layers=config.positive("n_layers")).decoder(
+        config.attention(**sizes, rope=rope, qkv="Wqkv", o="out_proj", clip=clip),
+        ExpertListSpec(experts=experts, top_k=ffn.positive("moe_top_k"), router=router, expert=expert),
+        norms=Norms(pre_attn=first, pre_mlp=second),
+        attn_key="norm_attn_norm.attn",
+        mlp_key="ffn",
         layers_key="transformer.blocks",
         stem=StemSpec(key="transformer.wte"),
-        norm=layer_norm("transformer.norm_f", 1e-5, bias=False),
-        head=HeadSpec(tied=False),
+        norm=last,
+        tied=False,
         rules=tuple(per_expert(experts, name, name == "w2") for name in ("w1", "v1", "w2")),
     )

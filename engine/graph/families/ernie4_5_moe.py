@@ -2,10 +2,7 @@
 
 from collections.abc import Callable
 
-from engine.errors import InvalidValue
-from engine.graph.families.common import Config, plain_rope
-from engine.graph.renames import Drop, stacked
-from engine.graph.spec import ArchSpec, RouterSpec
+from engine.graph.families.common import ArchSpec, Config, Drop, RouterSpec, plain_rope, stacked
 
 UNREAD = Drop((r"mtp_(block|linear_proj|hidden_norm|emb_norm)\.", "e_score_correction_bias"))
 
@@ -15,30 +12,24 @@ def _edge(config: Config, key: str, default: int, pick: Callable[[list[int]], in
     value = config.read(key, default)
     several = value if isinstance(value, (list, tuple)) else [value]
     if not several or not all(isinstance(v, int) for v in several):
-        raise InvalidValue(f"config.json {key}", value, "an integer or a list of integers")
+        raise config.invalid(key, value, "an integer or a list of integers")
     return pick(list(several))
 
 
 def spec(config: Config) -> ArchSpec:
     bias, head_dim = config.flag("use_bias"), config.count("head_dim", 0) or config.even_head_dim()
-    traditional = plain_rope(head_dim, config.number("rope_theta"), traditional=True)
+    rope = plain_rope(head_dim, config.number("rope_theta"), traditional=True)
     softmax = config.choice("moe_gate_act", ("softmax", "sigmoid"), "softmax") == "softmax"
     router = RouterSpec(score="softmax_float32" if softmax else "sigmoid_float32", normalise="max", eps=1e-12)
-    sparse = config.moe(
-        router,
-        experts="moe_num_experts",
-        top_k=config.positive("moe_k", 1),
-        hidden=config.count("moe_intermediate_size", 0) or config.positive("intermediate_size"),
-        shared="moe_num_shared_experts",
-        bias=bias,
-        cast=True,
-    )
+    names = {"experts": "moe_num_experts", "shared": "moe_num_shared_experts"}
+    hidden = config.count("moe_intermediate_size", 0) or config.positive("intermediate_size")
+    sparse = config.moe(router, **names, top_k=config.positive("moe_k", 1), hidden=hidden, bias=bias, cast=True)
     every, last = config.positive("moe_layer_interval", 1), config.positive("num_hidden_layers") - 1
     first = _edge(config, "moe_layer_start_index", 0, min)
     last = _edge(config, "moe_layer_end_index", last, max)
-    made = config.layers(
-        config.attention(head_dim=head_dim, rope=traditional, bias=bias),
+    return config.decoder(
+        config.attention(head_dim=head_dim, rope=rope, bias=bias),
         lambda i: sparse if (i + 1) % every == 0 and first <= i <= last else config.mlp(bias=bias),
+        tied=config.tied(),
+        more_rules=(UNREAD, *stacked("mlp", "switch_mlp")),
     )
-    tied = config.flag("tie_word_embeddings")
-    return config.arch(made, tied=tied, more_rules=(UNREAD, *stacked("mlp", "switch_mlp")))

@@ -3,16 +3,14 @@ rope."""
 
 from typing import Any
 
-from engine.errors import InvalidValue
-from engine.graph.families.common import Config
+from engine.graph.families.common import ArchSpec, AttentionSpec, Config
 from engine.graph.families.olmo2 import post_norms
-from engine.graph.spec import ArchSpec, AttentionSpec
 
 
 def spec(config: Config) -> ArchSpec:
     pattern, head_dim = config.read("sliding_window_pattern", ""), config.positive("head_dim")
     if pattern and (not isinstance(pattern, str) or set(pattern) != {"L", "G"}):
-        raise InvalidValue("config.json sliding_window_pattern", pattern, "null, or a string of the letters L and G")
+        raise config.invalid("sliding_window_pattern", pattern, "null, or a string of the letters L and G")
 
     def attn(i: int) -> AttentionSpec:
         changes: dict[str, Any] = {"qk_norm": config.qk_heads(), "rope": config.rope(head_dim, None)}
@@ -20,5 +18,4 @@ def spec(config: Config) -> ArchSpec:
             changes |= config.sliding() if pattern[i % len(pattern)] == "L" else {"rope": None}
         return config.attention(**changes)
 
-    made = config.layers(attn, config.mlp(), norms=post_norms(config))
-    return config.arch(made, tied=config.flag("tie_word_embeddings"))
+    return config.decoder(attn, config.mlp(), norms=post_norms(config), tied=config.tied())

@@ -1,39 +1,34 @@
 """glm4_moe: group-limited sigmoid routing with a correction bias after some dense layers, a rope on part of a head."""
 
-from engine.graph.families.common import Config
-from engine.graph.renames import Drop, stacked
-from engine.graph.spec import ArchSpec, MlpSpec, MoeSpec, RouterSpec
+from typing import Any
+
+from engine.graph.families.common import ArchSpec, Config, Drop, MlpSpec, MoeSpec, RouterSpec, stacked
 
 
-def grouped_router(config: Config) -> RouterSpec:
+def grouped_router(config: Config, **changes: Any) -> RouterSpec:
     """Sigmoid scores of a bare matrix, ranked with a bias inside the best groups, normalised and scaled."""
-    return RouterSpec(
-        raw=True,
-        score="sigmoid_float32",
-        correction="gate.e_score_correction_bias",
-        groups=config.positive("n_group", 1),
-        kept_groups=config.positive("topk_group", 1),
-        normalise="sum" if config.flag("norm_topk_prob") else None,
-        only_above_one=True,
-        scale=config.number("routed_scaling_factor"),
-        compiled=True,
-    )
+    ranked: dict[str, Any] = {"score": "sigmoid_float32", "correction": "gate.e_score_correction_bias"}
+    weighed = {"normalise": "sum" if config.flag("norm_topk_prob") else None, "only_above_one": True, "raw": True}
+    scale = config.number("routed_scaling_factor")
+    return RouterSpec(**{**ranked, **config.group_limits(), **weighed, "scale": scale, "compiled": True, **changes})
+
+
+def routed(config: Config, router: RouterSpec, **changes: Any) -> MoeSpec | MlpSpec:
+    """n_routed_experts beside shared ones, or the dense MLP where the config names none."""
+    if config.get("n_routed_experts") is None:
+        return config.mlp()
+    return config.moe(router, experts="n_routed_experts", shared="n_shared_experts", **changes)
 
 
 def spec(config: Config) -> ArchSpec:
-    head_dim = config.positive("head_dim")
     attn = config.attention(
-        rope=config.rope(int(head_dim * config.number("partial_rotary_factor"))),
+        rope=config.rope(int(config.positive("head_dim") * config.number("partial_rotary_factor"))),
         qkv_bias=config.flag("attention_bias"),
         qk_norm=config.qk_heads() if config.flag("use_qk_norm") else None,
     )
     config.choice("topk_method", ("noaux_tc",), "noaux_tc")
     config.choice("scoring_func", ("sigmoid",), "sigmoid")
-    dense: MlpSpec = config.mlp()
-    sparse: MlpSpec | MoeSpec = dense
-    if config.read("n_routed_experts", None) is not None:
-        router = grouped_router(config)
-        sparse = config.moe(experts="n_routed_experts", shared="n_shared_experts", router=router, cast=True)
+    dense, sparse = config.mlp(), routed(config, grouped_router(config), cast=True)
     first = config.count("first_k_dense_replace")
     made = config.layers(attn, lambda i: sparse if i >= first else dense)
     further = Drop((rf"^model\.layers\.{len(made)}\.",))  # predicts more tokens than the next one
