@@ -13,7 +13,7 @@ from mlx.utils import tree_flatten, tree_unflatten
 from mlx_lm.utils import MODEL_REMAPPING, _get_classes, quantize_model
 
 from engine import errors
-from oracles.recipe import Form, Recipe, draw, kind_of, resolve
+from oracles.recipe import Form, Recipe, draw, draw_words, kind_of, resolve
 from oracles.tiny import write_model
 
 MX_DTYPES = {"float32": mx.float32, "bfloat16": mx.bfloat16, "float16": mx.float16}
@@ -53,19 +53,21 @@ def build(recipe: Recipe, form: Form, folder: Path) -> dict[str, Any]:
 
 
 def _fill(model: nn.Module, recipe: Recipe, form: Form) -> list[str]:
-    """Draw every floating parameter, then cast as mlx-lm's convert does: `cast_predicate` keeps some in float32."""
+    """Draw every floating or packed parameter, cast as mlx-lm's convert does: `cast_predicate` keeps some float32."""
     casts: Callable[[str], bool] = getattr(model, "cast_predicate", lambda name: True)
     filled: list[tuple[str, mx.array]] = []
     kinds: dict[str, None] = {}
     for name, value in _named(model).items():
-        if not mx.issubdtype(value.dtype, mx.floating):
+        words = value.dtype == mx.uint32
+        if not words and not mx.issubdtype(value.dtype, mx.floating):
             continue
         if _left_out(recipe, name):
             continue
         kind = kind_of(name)
         kinds[kind] = None
-        drawn = mx.array(draw(recipe, name, value.shape, form.seed + (kind == form.mutate)))
-        filled.append((name, drawn.astype(MX_DTYPES[form.dtype]) if casts(name) else drawn))
+        seed = form.seed + (kind == form.mutate)
+        drawn = mx.array(draw_words(name, value.shape, seed) if words else draw(recipe, name, value.shape, seed))
+        filled.append((name, drawn.astype(MX_DTYPES[form.dtype]) if casts(name) and not words else drawn))
     if form.mutate is not None and form.mutate not in kinds:
         raise errors.InvalidValue("mutate", form.mutate, kinds)
     model.update(tree_unflatten(filled))

@@ -41,8 +41,9 @@ class Recipe:
     chunk, where there is one. hub: "oracles.layouts.<file>:<function>", (weights by mlx-lm's names, config) -> weights
     by the original checkpoint's names; None where the two are the same. norm_mean: 0.0 where the module stores w for
     1 + w. spread: regex on the whole parameter name -> (mean, std), first match wins over the rule of `draw`.
-    quants: the packings that the dimensions allow. without: regex on names of parameters that are left out of the
-    folder, where a module takes their absence as a sign (gemma3_text is tied where there is no head).
+    quants: the packings that the dimensions allow; none where the config says how the module comes packed. without:
+    regex on names of parameters that are left out of the folder, where a module takes their absence as a sign
+    (gemma3_text is tied where there is no head).
     """
 
     config: Mapping[str, Any]
@@ -57,7 +58,7 @@ class Recipe:
         if "model_type" not in self.config:
             raise errors.InvalidValue("config", sorted(self.config), "a config.json with model_type")
         for name in ("quantization", "quantization_config"):
-            if name in self.config:
+            if name in self.config and self.quants:
                 raise errors.InvalidValue("config", name, "no quantization: a form adds it")
         for quant in self.quants:
             if quant not in QUANTS:
@@ -133,11 +134,23 @@ def kind_of(parameter: str) -> str:
 
 def draw(recipe: Recipe, name: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
     """The float32 values of one parameter. Norm weights are norm_mean + 0.3 N, other vectors and scalars 0.3 N,
-    matrices 0.2 N, with wider rows in a head and narrower ones in an embedding; `spread` goes before."""
+    matrices 0.2 N, with wider rows in a head and narrower ones in an embedding, signs of rotations +-1; `spread` goes
+    before."""
     mean, std = _spread(recipe, name, len(shape))
-    entropy = [seed, int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")]
-    values: np.ndarray = mean + std * np.random.Generator(np.random.PCG64(entropy)).standard_normal(shape)
+    values: np.ndarray = mean + std * _generator(name, seed).standard_normal(shape)
+    if name.endswith(".signs"):
+        values = np.where(values < 0, -1.0, 1.0)
     return np.asarray(values, dtype=np.float32)
+
+
+def draw_words(name: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
+    """The 32-bit words of a map that a module packs itself."""
+    return _generator(name, seed).integers(0, 2**32, shape, dtype=np.uint32)
+
+
+def _generator(name: str, seed: int) -> np.random.Generator:
+    entropy = [seed, int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")]
+    return np.random.Generator(np.random.PCG64(entropy))
 
 
 def _spread(recipe: Recipe, name: str, dimensions: int) -> tuple[float, float]:

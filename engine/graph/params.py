@@ -14,6 +14,7 @@ from typing import Any
 import mlx.core as mx
 
 from engine.errors import UnsupportedConfig, WeightsMismatch
+from engine.graph.hadamard import Rotated, rotated
 
 
 @dataclass(frozen=True)
@@ -27,9 +28,11 @@ class Packing:
 
 # The modes whose scales are bytes allow one (bits, group size) pair each (mlx-lm 0.32.2, utils.py infer_quant_config).
 _MODE_DEFAULTS = {"affine": (64, 4), "mxfp4": (32, 4), "nvfp4": (16, 4), "mxfp8": (32, 8)}
-# quant_method of an original checkpoint -> its packing. "fp8" is made dense by a rule of the family (renames.py).
+# quant_method of an original checkpoint, the format where that is "compressed-tensors" -> its packing. "fp8" is made
+# dense by a rule of the family (renames.py).
 _ORIGINAL_PACKINGS: dict[str, Mapping[str, Any] | None] = {
     "mxfp4": {"group_size": 32, "bits": 4, "mode": "mxfp4"},
+    "mxfp4-pack-quantized": {"group_size": 32, "bits": 4, "mode": "mxfp4"},
     "mxfp8": {"group_size": 32, "bits": 8, "mode": "mxfp8"},
     "fp8": None,
 }
@@ -78,13 +81,15 @@ class PackedLinear:
 class Embedding:
     """Rows of a table [O, I], dense or packed; `as_linear` uses the same table as an output head."""
 
-    def __init__(self, linear: Linear | PackedLinear) -> None:
+    def __init__(self, linear: Linear | PackedLinear | Rotated) -> None:
         self.as_linear = linear
 
     def __call__(self, ids: mx.array) -> mx.array:
         table = self.as_linear
         if isinstance(table, Linear):
             return table.weight[ids]  # [..., I]
+        if isinstance(table, Rotated):
+            return rotated(Embedding(table.linear)(ids).astype(mx.float16), table.signs, back=True)
         p = table.packing
         biases = None if table.biases is None else table.biases[ids]
         return mx.dequantize(
@@ -201,13 +206,15 @@ class Weights:
             self._shapes.append(f"{key} {list(array.shape)}, expected {list(shape)}")
         return array
 
-    def linear(self, path: str, out_dim: int, in_dim: int, bias: bool) -> Linear | PackedLinear:
-        """The linear map under `path`, packed if the checkpoint says so."""
+    def linear(self, path: str, out_dim: int, in_dim: int, bias: bool) -> Linear | PackedLinear | Rotated:
+        """The linear map under `path`, packed if the checkpoint says so, of a rotated input where it has signs."""
         b = self.take(f"{path}.bias", (out_dim,)) if bias else None
         packing = self._packing(path, in_dim)
         if packing is None:
             return Linear(self.take(f"{path}.weight", (out_dim, in_dim)), b)
-        return PackedLinear(*self._packed(path, (out_dim,), in_dim, packing), b, packing)
+        packed = PackedLinear(*self._packed(path, (out_dim,), in_dim, packing), b, packing)
+        signs = self._seen(f"{path}.signs")
+        return packed if signs is None else Rotated(packed, self._array(f"{path}.signs", signs.shape))
 
     def experts(
         self, path: str, experts: int, out_dim: int, in_dim: int, bias: bool
@@ -291,9 +298,10 @@ def _quantization(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
         raise UnsupportedConfig(f"quantization={quantization!r}; known: an object with group_size, bits and mode")
     if quantization is not None and quantization.get("mode", "affine") not in _MODE_DEFAULTS:
         raise UnsupportedConfig(f"quantization mode {quantization['mode']!r}; known: {', '.join(_MODE_DEFAULTS)}")
-    if quantization is None and "quantization_config" in config:
-        given = config["quantization_config"]
+    given = config.get("quantization_config", (config.get("text_config") or {}).get("quantization_config"))
+    if quantization is None and given is not None:
         method = given.get("quant_method", "unnamed")
+        method = given.get("format", method) if method == "compressed-tensors" else method
         if method not in _ORIGINAL_PACKINGS or given.get("scale_fmt") == "ue8m0":
             known = f"{', '.join(_ORIGINAL_PACKINGS)} (without scale_fmt ue8m0), and mlx's own 'quantization'"
             raise UnsupportedConfig(f"quantization_config with quant_method={method!r}; known: {known}")

@@ -69,6 +69,32 @@ GEAR = {
     "tie_word_embeddings": True,
 }
 
+
+def _packed(path: str, block: int) -> dict[str, Any]:
+    return {"path": path, "block": block, "embedding": path == "model.embed_tokens", "dtype": "float16"}
+
+
+PRISM = {
+    "model_type": "prism_hadamard_qwen35",
+    "tensor_namespace": "mlx-vlm-qwen3_5",
+    "gdn_activation_layout": "grouped",
+    "quantization": {"bits": 2, "group_size": 128, "mode": "affine"},
+    "modules": [
+        _packed("model.embed_tokens", 512),
+        _packed("lm_head", 512),
+        _packed("model.layers.0.linear_attn.in_proj_qkv", 512),
+        _packed("model.layers.0.linear_attn.out_proj", 0),
+        _packed("model.layers.0.mlp.gate_proj", 512),
+        _packed("model.layers.1.self_attn.q_proj", 512),
+        _packed("model.layers.1.self_attn.o_proj", 0),
+        _packed("model.layers.1.mlp.down_proj", 512),
+    ],
+    "text_config": _config(
+        "qwen3_5_text", QWEN3_5, num_hidden_layers=2, hidden_size=512, intermediate_size=512, head_dim=32
+    ),
+}
+PACKED = {**MEMORY, r"\.(scales|biases)$": (0.0, 0.03), r"(?<!conv1d)\.weight$": (0.0, 0.05)}
+
 RECIPES: dict[str, Recipe] = {
     "qwen3_next": Recipe(
         config=_config("qwen3_next", QWEN3_NEXT, MOE, norm_topk_prob=True), hub=LAYOUTS + "experts", spread=MEMORY
@@ -148,4 +174,5 @@ RECIPES: dict[str, Recipe] = {
         hub=LAYOUTS + "scaled_filters",
         spread=KEYED,
     ),
+    "prism_hadamard_qwen35": Recipe(config=PRISM, hub=LAYOUTS + "tower", spread=PACKED, quants=()),
 }
