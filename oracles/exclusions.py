@@ -71,6 +71,8 @@ STACKED_EXPERTS = (
     "laguna",
     "lfm2_moe",
     "llama4",
+    "longcat_flash",
+    "longcat_flash_ngram",
     "mellum",
     "mimo_v2_flash",
     "minimax",

@@ -57,7 +57,7 @@ def _scores(logits: mx.array, spec: RouterSpec) -> mx.array:
         logits = mx.tanh(logits / spec.softcap) * spec.softcap
     if spec.score == "softmax":
         return mx.softmax(logits, axis=-1, precise=True)
-    if spec.score == "softmax_float32":
+    if spec.score in ("softmax_plain", "softmax_float32"):
         return mx.softmax(logits, axis=-1)
     if spec.score in ("sigmoid", "sigmoid_float32"):
         return mx.sigmoid(logits)

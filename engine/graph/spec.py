@@ -192,8 +192,8 @@ class RouterSpec:
     """From x to (expert ids, scores).
 
     key: of the linear map, `raw` where it is a bare parameter that is never quantised. float32_in: x is cast first.
-    score: what the experts are ranked by, "softmax" in the logits' dtype with precise accumulation, the float32 ones
-    after a cast, "logits" as they are. softcap: on the logits. correction: key, relative to the mixture, of a bias that
+    score: what the experts are ranked by, "softmax" in the logits' dtype with precise accumulation ("softmax_plain":
+    without), the float32 ones after a cast, "logits" as they are. softcap: on the logits. correction: key, relative to the mixture, of a bias that
     counts in the ranking only; correction_cast: it is cast to the scores' dtype. groups, kept_groups: group-limited
     ranking, the others set to `dropped`; strength: of a group, its two best ranks together, or the best alone, whose
     dropped experts also score what they rank. pick: top k from the
@@ -207,7 +207,9 @@ class RouterSpec:
     raw: bool = False
     bias: bool = False
     float32_in: bool = False
-    score: Literal["softmax", "softmax_float32", "sigmoid", "sigmoid_float32", "sqrtsoftplus_float32", "logits"]
+    score: Literal[
+        "softmax", "softmax_plain", "softmax_float32", "sigmoid", "sigmoid_float32", "sqrtsoftplus_float32", "logits"
+    ]
     softcap: float | None = None
     correction: str | None = None
     correction_cast: bool = False
