@@ -84,7 +84,8 @@ HARMLESS: dict[str, str] = {
         "vocab_size_per_layer_input"
     ),
     WINDOWS: (
-        "attention_chunk_size blocksparse_block_size blocksparse_num_local_blocks blocksparse_vert_stride "
+        "attention_chunk_size attention_window_size blocksparse_block_size blocksparse_num_local_blocks "
+        "blocksparse_vert_stride "
         "dense_attention_every_n_layers loop_window_size max_window_layers sliding_window sliding_window_pattern "
         "sliding_window_size window_size"
     ),

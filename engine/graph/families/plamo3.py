@@ -7,6 +7,18 @@ from engine.graph.families.common import DEFAULTS, Config, plain_rope
 from engine.graph.spec import ArchSpec, AttentionSpec, Norms, QkNorm
 
 
+def decoder(config: Config, mixers: Any) -> ArchSpec:
+    """The norms, MLPs and names around the mixers, one for all layers or a function of their index (plamo2 too)."""
+    norms = Norms(
+        pre_attn=config.rms("pre_mixer_norm", 1.0),
+        post_attn=config.rms("post_mixer_norm", 1.0 / 5),
+        pre_mlp=config.rms("pre_mlp_norm", 1.0),
+        post_mlp=config.rms("post_mlp_norm", 1.0 / (5**1.5)),
+    )
+    made = config.layers(mixers, config.mlp(up="gate_up_proj", fused=True), norms=norms, attn_key="mixer")
+    return config.arch(made, layers_key="model.layers.layers", norm=config.rms("model.norm", 1.0))
+
+
 def spec(config: Config) -> ArchSpec:
     config = config.defaulted(DEFAULTS["plamo3"])
     window = config.positive("sliding_window", config.positive("window_size"))
@@ -20,11 +32,4 @@ def spec(config: Config) -> ArchSpec:
         rope = plain_rope(config.positive("head_dim"), config.number("rope_local_theta" if local else "rope_theta"))
         return config.attention(qkv="qkv_proj", qk_norm=qk_norm, rope=rope, **(ring if local else {}))
 
-    norms = Norms(
-        pre_attn=config.rms("pre_mixer_norm", 1.0),
-        post_attn=config.rms("post_mixer_norm", 1.0 / 5),
-        pre_mlp=config.rms("pre_mlp_norm", 1.0),
-        post_mlp=config.rms("post_mlp_norm", 1.0 / (5**1.5)),
-    )
-    made = config.layers(attn, config.mlp(up="gate_up_proj", fused=True), norms=norms, attn_key="mixer")
-    return config.arch(made, layers_key="model.layers.layers", norm=config.rms("model.norm", 1.0))
+    return decoder(config, attn)
