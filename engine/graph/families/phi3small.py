@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from engine.errors import InvalidValue
-from engine.graph.block_sparse import BlockSparseSpec
+from engine.graph.scopes import BlockSparseSpec
 from engine.graph.families.common import DEFAULTS, Config, layer_norm
 from engine.graph.renames import ROTARY
 from engine.graph.spec import ArchSpec, AttentionSpec, HeadSpec, LayerSpec, MlpSpec, Norms, RopeSpec, StemSpec

@@ -3,7 +3,7 @@
 from engine.graph.families.common import DEFAULTS, Config, layer_norm, plain_rope
 from engine.graph.families.minimax import EXPERT_NAMES
 from engine.graph.renames import stacked
-from engine.graph.sparsemixer import SparseMixerSpec
+from engine.graph.mixtures import SparseMixerSpec
 from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, Norms, RopeSpec
 
 

@@ -1,7 +1,7 @@
 """plamo: attention and MLP read the same norm in parallel; query head h reads key/value head h modulo their number."""
 
 from engine.errors import InvalidValue
-from engine.graph.cyclic import CyclicSpec
+from engine.graph.scopes import CyclicSpec
 from engine.graph.families.common import Config, plain_rope
 from engine.graph.spec import ArchSpec, LayerSpec, Norms
 
