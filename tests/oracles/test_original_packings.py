@@ -92,6 +92,28 @@ def test_float8_blocks_that_no_rule_reads_are_named(builder: Worker, tmp_path: P
         load(folder)
 
 
+def packed_experts(weights: Weights, config: Any) -> Weights:
+    """kimi_k3's hub layout with experts in mxfp4, as bytes under other names."""
+    out: Weights = {}
+    for name, value in resolve(find_recipe("kimi_k3").hub)(weights, config).items():
+        if ".experts." in name:
+            codes, scales = mx.quantize(value, group_size=32, bits=4, mode="mxfp4")
+            out |= {f"{name}_packed": codes.view(mx.uint8), f"{name}_scale": scales}
+        else:
+            out[name] = value
+    return out
+
+
+def test_packed_experts_of_the_original_kimi_k3(builder: Worker, tmp_path: Path) -> None:
+    method = {"quant_method": "compressed-tensors", "format": "mxfp4-pack-quantized"}
+    folder = original(builder, tmp_path, "kimi_k3", Form(), method, packed_experts)
+    held = mx.load(str(folder / "model.safetensors"))
+    assert isinstance(held, dict)
+    assert held["language_model.model.layers.1.block_sparse_moe.experts.0.w1.weight_packed"].dtype == mx.uint8
+    result = compared("kimi_k3", folder)
+    assert result.status == EQUAL, result.why
+
+
 def test_dense_experts_of_the_original_gpt_oss(builder: Worker, tmp_path: Path) -> None:
     """mlx-lm cannot load these (see the fault register), so the reference is the same model by mlx-lm's names."""
     recipe = find_recipe("gpt_oss")

@@ -16,10 +16,17 @@ def spec(config: Config) -> ArchSpec:
     for key in ("no_kda_lora", "kda_safe_gate"):
         if not config.flag(key, True):
             raise config.invalid(key, False, "true: its delta layers have no other form")
-    eps = config.number("rms_norm_eps")
+    config.choice("score_function", ("sigmoid",), "sigmoid")
+    eps, dim, factor = (
+        config.number("rms_norm_eps"),
+        config.positive("head_dim"),
+        config.number("partial_rotary_factor", 1),
+    )
+    if factor not in (1, config.positive("qk_rope_head_dim") / dim):
+        raise config.invalid("partial_rotary_factor", factor, "1, or qk_rope_head_dim / head_dim, which decides alone")
     kda = KdaSpec(
         heads=config.positive("num_attention_heads"),
-        dim=config.positive("head_dim"),
+        dim=dim,
         width=config.positive("short_conv_kernel_size"),
         eps=eps,
         conv="{}_conv1d",
@@ -33,11 +40,11 @@ def spec(config: Config) -> ArchSpec:
         raw=True,
         float32_in=True,
         score="sigmoid_float32",
-        correction="gate.expert_bias",
+        correction="gate.expert_bias" if config.flag("moe_router_enable_expert_bias", True) else None,
         groups=config.positive("n_group"),
         kept_groups=config.positive("topk_group"),
         dropped=-math.inf,
-        normalise="sum",
+        normalise="sum" if config.flag("norm_topk_prob", True) else None,
         eps=1e-20,
         scale=config.number("routed_scaling_factor"),
     )

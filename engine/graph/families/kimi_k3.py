@@ -3,6 +3,8 @@ experts in a narrower width, bounded gates in MLPs, and residuals over blocks of
 
 from typing import Any
 
+import mlx.core as mx
+
 from engine.graph.block_residuals import BlockLayerSpec, BlockMeanSpec
 from engine.graph.families.common import DEFAULTS, Config
 from engine.graph.families.kimi_linear import decay_bound, delta, kimi_layers, kimi_rules, router, unturned
@@ -59,6 +61,9 @@ def text(config: Config) -> ArchSpec:
         outlet = BlockMeanSpec(key="model.output_attn_res", eps=eps)
     rules = (
         DropLayers(len(layers)),
+        Change(r"\.weight_packed$", lambda weight: weight.view(mx.uint32)),
+        Rename(r"\.weight_packed$", ".weight"),
+        Rename(r"\.weight_scale$", ".scales"),
         Rename(r"(_res)\.(proj|norm)_weight$", r"\1_\2.weight"),
         *kimi_rules(attn),
         Change(r"\.A_log$", lambda decays: decays[: kda.heads]),
