@@ -79,6 +79,18 @@ BAICHUAN_M1 = {
     "num_swa_attention_heads": 4,
     "num_swa_key_value_heads": 2,
 }
+RWKV7 = {
+    "vocab_size": 100,
+    "hidden_size": 128,
+    "intermediate_size": 256,
+    "norm_eps": 1e-5,
+    "head_dim": 32,
+    "num_hidden_layers": 3,
+    "a_low_rank_dim": 64,
+    "v_low_rank_dim": 64,
+    "gate_low_rank_dim": 128,
+    "decay_low_rank_dim": 64,
+}
 RECIPES: dict[str, Recipe] = {
     "lfm2": Recipe(config=_config("lfm2", LFM2), hub=LAYOUTS + "lfm2"),
     "lfm2-plain": Recipe(config=_config("lfm2", LFM2, LFM2_PLAIN), hub=LAYOUTS + "lfm2"),
@@ -118,5 +130,10 @@ RECIPES: dict[str, Recipe] = {
     "baichuan_m1": Recipe(config=_config("baichuan_m1", BAICHUAN_M1), window=8),
     "baichuan_m1-full": Recipe(
         config=_config("baichuan_m1", BAICHUAN_M1, num_hidden_layers=2, sliding_window_layers=[])
+    ),
+    "rwkv7": Recipe(config={"model_type": "rwkv7", **RWKV7}, hub=LAYOUTS + "rwkv7"),
+    "rwkv7-tied": Recipe(
+        config={"model_type": "rwkv7", **RWKV7, "tie_word_embeddings": True, "num_hidden_layers": 2, "head_dim": 64},
+        hub=LAYOUTS + "rwkv7",
     ),
 }
