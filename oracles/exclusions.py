@@ -48,7 +48,9 @@ class Unmoved:
 STACKED_EXPERTS = (
     "Klear",
     "afmoe",
+    "bailing_hybrid",
     "bailing_moe",
+    "bailing_moe_linear",
     "bailing_moe_v3",
     "deepseek",
     "deepseek_v2",

@@ -22,6 +22,7 @@ BUILDERS: dict[str, str] = {
     "LatentSpec": "engine.graph.latent:LatentAttention",
     "IndexedBlocksSpec": "engine.graph.indexed_blocks:IndexedBlocks",
     "LayerSpec": "engine.graph.layers:Layer",
+    "LightningSpec": "engine.graph.lightning:Lightning",
     "LinearSpec": "engine.graph.layers:LinearMixer",
     "MambaSpec": "engine.graph.mamba:Mamba",
     "MlpSpec": "engine.graph.mlp:Mlp",

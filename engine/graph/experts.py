@@ -53,6 +53,8 @@ class Experts:
 def _scores(logits: mx.array, spec: RouterSpec) -> mx.array:
     if spec.score.endswith("_float32"):
         logits = logits.astype(mx.float32)
+    if spec.temperature is not None:
+        logits = logits / spec.temperature
     if spec.softcap is not None:
         logits = mx.tanh(logits / spec.softcap) * spec.softcap
     if spec.score == "softmax":
