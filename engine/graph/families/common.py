@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from engine.errors import InvalidValue
 from engine.graph.renames import ROTARY, UNTIE, Change, Drop, Float8Blocks, Rename, Split, halves, stacked
@@ -113,6 +113,10 @@ class Config(Mapping[str, Any]):
     def tied(self, default: object = _MISSING) -> bool:
         """tie_word_embeddings."""
         return self.flag("tie_word_embeddings", default)
+
+    def to_sum(self, key: str = "norm_topk_prob", default: object = _MISSING) -> Literal["sum"] | None:
+        """A router's `normalise` by a flag."""
+        return "sum" if self.flag(key, default) else None
 
     def choice(self, key: str, known: Iterable[str], default: object = _MISSING) -> str:
         """One of the known words."""

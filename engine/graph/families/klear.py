@@ -9,7 +9,7 @@ def spec(config: Config) -> ArchSpec:
     bias, sparse = config.flag("attention_bias"), None
     attn = config.attention(head_dim=config.even_head_dim(), bias=bias, qk_norm=config.qk_heads())
     if config.count("num_experts"):
-        normalise = "sum" if config.flag("norm_topk_prob") else None
+        normalise = config.to_sum()
         router = RouterSpec(score="sigmoid_float32", correction="expert_bias", normalise=normalise, cast="input")
         width = config.positive("moe_intermediate_size") * config.positive("n_shared_experts")
         sparse = BlendedMoeSpec(moe=config.moe(router, at="experts"), shared=config.mlp(hidden=width))
