@@ -48,6 +48,8 @@ FAULTS = {
     "linear-rope-refused": "oracles.faults.linear_rope:FAULT",
     "olmo-prompt-crashes": "oracles.faults.olmo_prompt:FAULT",
     "gpt2-prefix-does-not-load": "oracles.faults.gpt2_prefix:FAULT",
+    "delta-hybrid-words-unread": "oracles.faults.delta_words:FAULT",
+    "kimi-linear-of-one-kind": "oracles.faults.one_kind:FAULT",
 }
 PROBE_TIMEOUT_S = 120.0
 

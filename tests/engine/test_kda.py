@@ -97,3 +97,14 @@ def test_layers_by_kind() -> None:
     assert kinds("kimi_linear") == ["K", "K", "L", "K"]
     assert kinds("bailing_moe_v3", num_hidden_layers=5) == ["K", "L", "K", "L", "L"]
     assert kinds("bailing_moe_v3-hybrid") == ["K", "K", "L", "L"]
+    # mlx-lm runs no such model (register: "kimi-linear-of-one-kind")
+    linear = find_recipe("kimi_linear").config["linear_attn_config"]
+    for layers, kind in (([1, 2, 3, 4], "K"), ([], "L")):
+        assert kinds("kimi_linear", linear_attn_config={**linear, "kda_layers": layers}) == [kind] * 4
+
+
+def test_bailing_moe_v3_weighs_and_ranks_as_asked() -> None:
+    """mlx-lm reads neither word (register: "delta-hybrid-words-unread")."""
+    config = {**find_recipe("bailing_moe_v3").config, "norm_topk_prob": False, "moe_router_enable_expert_bias": False}
+    router = build_spec(config).layers[1].mlp.router
+    assert (router.normalise, router.correction) == (None, None)
