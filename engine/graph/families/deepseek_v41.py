@@ -1,5 +1,5 @@
-"""deepseek_v41: a window, and compressed groups of tokens that some layers make and pick for others; several streams and
-a mixture in every layer; the original's weights are 8 or 4-bit floats with a scale for a tile."""
+"""deepseek_v41: a window, and compressed groups of tokens that some layers make and pick for others; several residual
+streams; mixtures throughout; the original's weights are 8 or 4-bit floats with a scale for a tile."""
 
 import re
 from dataclasses import replace
