@@ -76,6 +76,8 @@ WINDOWS = "a window or chunk that mlx-lm's module does not apply either"
 NAMES = "this family reads it under another name, or has a fixed value, as mlx-lm's module"
 HARMLESS: dict[str, str] = {
     SHAPES: (
+        "conv_L_cache full_attention_interval linear_conv_kernel_dim linear_key_head_dim linear_num_key_heads "
+        "linear_num_value_heads linear_value_head_dim "
         "attn_layer_offset attn_layer_period conv_kernel expert_layer_offset expert_layer_period hidden_size_per_head "
         "mamba_d_conv mamba_d_head mamba_d_ssm mamba_d_state mamba_dt_rank mamba_expand mamba_head_dim mamba_n_groups "
         "mamba_n_heads mamba_num_heads mamba_step moe_latent_size n_groups ssm_state_size state_size time_step_rank "
