@@ -1,8 +1,7 @@
-"""Kimi delta attention: the compiled recurrence against the plain one and the textbook's, chunks, and decay bounds."""
+"""Kimi delta attention and residuals over blocks of layers: bounds, means, and which layers are of which kind."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import mlx.core as mx
@@ -10,59 +9,14 @@ import numpy as np
 import pytest
 
 from engine.graph.block_residuals import BlockMean, BlockMeanSpec, keep_sum
-from engine.graph.delta_net import bounded_decay, delta_rule
+from engine.graph.delta_net import bounded_decay
 from engine.graph.families import build_spec
 from engine.graph.forward import Forward
 from engine.graph.params import Weights
 from engine.graph.spec import ArchSpec, HeadSpec
 from oracles.recipe import find_recipe
 
-B, L, H, E = 2, 9, 3, 8
-
-
-def inputs() -> dict[str, mx.array]:
-    """q, k, v, g [B, L, H, E], a decay per channel, and beta [B, L, H]."""
-    keys = mx.random.split(mx.random.key(5), 5)
-    q, k, v, g = (mx.random.normal((B, L, H, E), key=key) for key in keys[:4])
-    beta = mx.sigmoid(mx.random.normal((B, L, H), key=keys[4]))
-    return {"q": q / E, "k": k / E**0.5, "v": v, "g": mx.sigmoid(g + 2), "beta": beta}
-
-
-def textbook(given: Mapping[str, mx.array]) -> tuple[np.ndarray, np.ndarray]:
-    """S <- (I - beta k k^T) Diag(g) S + beta k v^T and y = S^T q, in float64; S is [E, V]."""
-    q, k, v, g, beta = (np.array(given[name], dtype=np.float64) for name in ("q", "k", "v", "g", "beta"))
-    state, out = np.zeros((B, H, E, E)), np.zeros((B, L, H, E))
-    for b in range(B):
-        for h in range(H):
-            for t in range(L):
-                key = k[b, t, h][:, None]
-                state[b, h] = (np.eye(E) - beta[b, t, h] * key @ key.T) @ (g[b, t, h][:, None] * state[b, h])
-                state[b, h] += beta[b, t, h] * key @ v[b, t, h][None]
-                out[b, t, h] = state[b, h].T @ q[b, t, h]
-    return out, state
-
-
-def test_a_decay_per_channel_compiled_and_plain_have_equal_bits() -> None:
-    fast, plain = (delta_rule(**inputs(), state=None, plain=plain) for plain in (False, True))
-    assert all(mx.array_equal(a, b) for a, b in zip(fast, plain, strict=True))
-
-
-def test_a_decay_per_channel_is_the_textbook_rule() -> None:
-    y, state = delta_rule(**inputs(), state=None)
-    expected, memory = textbook(inputs())
-    # 9 steps of sums over 8 values near 1 in float32, epsilon 6e-8
-    assert np.abs(np.array(y) - expected).max() < 1e-6
-    assert np.abs(np.array(state).swapaxes(-1, -2) - memory).max() < 1e-6
-
-
-@pytest.mark.parametrize("cut", [1, 4])
-def test_calls_may_begin_anywhere(cut: int) -> None:
-    given = inputs()
-    whole, end = delta_rule(**given, state=None)
-    first, state = delta_rule(**{name: a[:, :cut] for name, a in given.items()}, state=None)
-    second, state = delta_rule(**{name: a[:, cut:] for name, a in given.items()}, state=state)
-    assert mx.array_equal(mx.concatenate([first, second], axis=1), whole)
-    assert mx.array_equal(state, end)
+B, L, E = 2, 9, 8
 
 
 def test_no_bounded_decay_is_below_its_bound() -> None:
