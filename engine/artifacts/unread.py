@@ -113,8 +113,8 @@ HARMLESS: dict[str, str] = {
         "num_experts_per_tok original_max_position_embeddings partial_rotary_factors post_norm_eps "
         "query_pre_attn_scalar rms_norm_eps "
         "rope_embedding_base rope_freq_constant rope_local_base_freq rope_local_theta rope_theta rotary_dim "
-        "rotary_emb_base short_factor short_mscale swa_rope_theta swiglu_alpha swiglu_limit swiglu_limits swiglu_limits_shared "
-        "top_k_experts"
+        "rotary_emb_base short_factor short_mscale swa_rope_theta swiglu_alpha swiglu_limit swiglu_limits "
+        "swiglu_limits_shared top_k_experts"
     ),
 }
 _REASONS = {name: reason for reason, names in HARMLESS.items() for name in names.split()}
