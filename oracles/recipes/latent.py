@@ -173,7 +173,7 @@ RECIPES: dict[str, Recipe] = {
             q_lora_rank=None,
             attention_bias=True,
             mlp_bias=True,
-            rope_scaling=YARN,
+            rope_scaling=PLAIN_YARN,
             rope_traditional=False,
             tie_word_embeddings=False,
         ),
