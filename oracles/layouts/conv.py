@@ -8,6 +8,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from oracles.layouts.kda import bailing_moe_v3
 from oracles.layouts.moe2 import JUNK, Weights, renamed, unstacked
 
 
@@ -31,3 +32,8 @@ def lfm2_moe(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> Weig
 def rwkv7(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> Weights:
     """Parameters of heads in one row."""
     return {k: v.flatten() if re.search(r"\.(k_k|k_a|g_norm\.\w+)$", k) else v for k, v in weights.items()}
+
+
+def bailing_hybrid(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> Weights:
+    """As bailing_moe_v3, with the router as `mlp.gate.weight`."""
+    return renamed(bailing_moe_v3(weights, config), (r"\.mlp\.gate\.gate_proj\.", ".mlp.gate."))
