@@ -18,17 +18,18 @@ from engine.kv.spec import CacheSpec
 
 @dataclass(frozen=True, kw_only=True)
 class TwinLayerSpec:
-    """h = x + first(norm(x)) + second(norm(x)), then h + mlp(mlp_norm(h)); each mixer beside its key."""
+    """h = x + first(norm(x)) + second(norm(x)), then h + mlp(mlp_norm(h)). keys: of the three, below the layer."""
 
-    first: tuple[str, Mixer]
-    second: tuple[str, Mixer]
-    mlp: tuple[str, MlpSpec]
+    first: Mixer
+    second: Mixer
+    mlp: MlpSpec
+    keys: tuple[str, str, str]
     norm: NormSpec
     mlp_norm: NormSpec
 
     @property
     def caches(self) -> tuple[CacheSpec, ...]:
-        return (*self.first[1].caches, *self.second[1].caches)
+        return (*self.first.caches, *self.second.caches)
 
 
 class TwinLayer:
@@ -36,9 +37,10 @@ class TwinLayer:
 
     def __init__(self, spec: TwinLayerSpec, arch: ArchSpec, weights: Weights, path: str) -> None:
         parts = (spec.first, spec.second, spec.mlp)
-        self.first, self.second, self.mlp = (build(s, arch, weights, weights.join(path, key)) for key, s in parts)
+        made = [build(s, arch, weights, f"{path}.{key}") for s, key in zip(parts, spec.keys, strict=True)]
+        self.first, self.second, self.mlp = made
         self.norm, self.mlp_norm = (build_norm(n, arch.dim, weights, path) for n in (spec.norm, spec.mlp_norm))
-        self.further = len(spec.first[1].caches)
+        self.further = len(spec.first.caches)
 
     def __call__(self, x: mx.array, ctx: Forward, cache: int) -> mx.array:
         read = self.norm(x)

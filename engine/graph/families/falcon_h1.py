@@ -55,7 +55,7 @@ def _folded(config: Config, widths: tuple[int, ...]) -> Rule:
 
 def spec(config: Config) -> ArchSpec:
     config.choice("hidden_act", ("silu",), "silu")
-    grouped = config.flag("mamba_rms_norm")
+    normed, groups = config.flag("mamba_rms_norm"), config.positive("mamba_n_groups")
     mixer = ssm(
         config,
         *("mamba_n_heads", "mamba_d_head", "mamba_d_state", "mamba_n_groups"),
@@ -64,17 +64,18 @@ def spec(config: Config) -> ArchSpec:
         in_bias=config.flag("mamba_proj_bias"),
         out_bias=config.flag("projectors_bias"),
         limits=(0.0, float("inf")),
-        norm=config.rms("norm") if grouped else None,
+        norm=config.rms("norm") if normed else None,
         norm_first=config.flag("mamba_norm_before_gate"),
-        norm_groups=config["mamba_n_groups"] if grouped and config["mamba_n_groups"] > 1 else None,
+        norm_groups=groups if groups > 1 else None,
     )
     inner, shared = mixer.heads * mixer.head_dim, mixer.groups * mixer.state
     if config.positive("mamba_d_ssm", inner) != inner:
         raise config.invalid("mamba_d_ssm", config["mamba_d_ssm"], f"mamba_n_heads * mamba_d_head = {inner}")
     layer = TwinLayerSpec(
-        first=("mamba", mixer),
-        second=("self_attn", config.attention(bias=config.flag("attention_bias"))),
-        mlp=("feed_forward", config.mlp(bias=config.flag("mlp_bias"))),
+        first=mixer,
+        second=config.attention(bias=config.flag("attention_bias")),
+        mlp=config.mlp(bias=config.flag("mlp_bias")),
+        keys=("mamba", "self_attn", "feed_forward"),
         norm=config.rms("input_layernorm"),
         mlp_norm=config.rms("pre_ff_layernorm"),
     )

@@ -1,5 +1,6 @@
 """mamba2: one state-space mixer a layer, and nothing else."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ def limits(config: Config, default: tuple[float, float] | None = None) -> tuple[
     """time_step_limit; its upper end may be infinite."""
     value = config.read("time_step_limit", default) if default else config.read("time_step_limit")
     pair = value if isinstance(value, (list, tuple)) else ()
+    # transformers 5 writes infinity as an object (register: "mamba2-configs-of-transformers").
+    pair = [math.inf if n == {"__float__": "Infinity"} else n for n in pair]
     numbers = [n for n in pair if isinstance(n, (int, float)) and not isinstance(n, bool)]
     if len(pair) != 2 or len(numbers) != 2 or not 0 <= numbers[0] <= numbers[1]:
         raise config.invalid("time_step_limit", value, "two numbers, 0 <= low <= high")
@@ -31,7 +34,7 @@ def ssm(config: Config, heads: str, head_dim: str, state: str, groups: str, **fi
 def by_kind(config: Config, key: str, kinds: Sequence[str], build: Mapping[str, Callable[[Config], Any]]) -> list[Any]:
     """A mixer a layer, by the kinds that the config has under `key`; what no layer needs is not read."""
     for kind in kinds:
-        if kind not in build:
+        if not isinstance(kind, str) or kind not in build:
             raise config.invalid(key, kind, build)
     made = {kind: build[kind](config) for kind in build if kind in kinds}
     return [made[kind] for kind in kinds]

@@ -71,12 +71,14 @@ def _moe(config: Config) -> Any:
 def _pattern(config: Config) -> list[str]:
     """A letter a layer, from either spelling."""
     pattern = config.get("hybrid_override_pattern")
-    if pattern is not None:
+    if isinstance(pattern, (str, list)) and pattern:
         return list(pattern)
+    if pattern is not None:
+        raise config.invalid("hybrid_override_pattern", pattern, "letters, one per layer")
     key = "layers_block_type" if config.get("layers_block_type") else "layer_types"
     kinds = config.holding(key, list)
     for kind in kinds:
-        if kind not in KINDS:
+        if not isinstance(kind, str) or kind not in KINDS:
             raise config.invalid(key, kind, KINDS)
     return [KINDS[kind] for kind in kinds]
 
