@@ -57,7 +57,7 @@ FAULTS = {
     "delta-nets-without-attention": "oracles.faults.short_hybrids:FAULT",
     "falcon-h1-factors": "oracles.faults.falcon_factors:FAULT",
     "jamba-expert-layers": "oracles.faults.jamba_experts:FAULT",
-    "hybrids-of-one-kind-crash": "oracles.faults.one_kind:FAULT",
+    "state-spaces-without-attention": "oracles.faults.state_spaces_only:FAULT",
     "mamba2-configs-of-transformers": "oracles.faults.state_space_configs:FAULT",
     "kv-bits-of-hybrids": "oracles.faults.listed_caches:FAULT",
 }
