@@ -110,6 +110,8 @@ class RotatingKV(LayerKV):
         check_room(self, min(self.offset, self.size))
         if self.keys is not None and not 0 <= self._next <= self.keys.shape[2]:
             raise InvalidValue("ring position", self._next, f"0..{self.keys.shape[2]}")
+        if self.offset < self.size and self._next != self.offset:
+            raise InvalidValue("ring position", self._next, f"{self.offset}, as the ring has not wrapped")
 
     def describe(self, layer: int) -> CacheLayer:
         return describe_native(self, self.layout, layer)
