@@ -22,6 +22,8 @@ from oracles.recipe import Form, find_recipe
 # Of each kind of cache: every token, a ring, a chunk, a latent, states of each recurrence, beside attention or alone.
 RECIPES = {
     "qwen3": 1,
+    "internlm3": None,  # a rope that turns by the length so far
+    "phi3small": None,  # several tokens at once see more than one alone
     "gemma3_text": None,
     "llama4": None,
     "deepseek_v3": None,
