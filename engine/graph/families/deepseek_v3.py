@@ -5,7 +5,6 @@ from typing import Any
 import mlx.core as mx
 
 from engine.graph.families.common import (
-    DEFAULTS,
     ArchSpec,
     Change,
     Config,
@@ -70,6 +69,5 @@ def built(config: Config, attn: Any, *rules: Any, **router: Any) -> ArchSpec:
 
 
 def spec(config: Config) -> ArchSpec:
-    config = config.defaulted(DEFAULTS["deepseek_v3"])
     attn = latent(config)
     return built(config, attn, *PACKED, Float8Blocks(), SplitHeads(attn))
