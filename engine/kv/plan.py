@@ -98,13 +98,13 @@ class KVPlan:
         bits, group = request.bits, request.group_size
         assert bits is not None
         for i, cache in enumerate(caches):
+            if cache.only_native:
+                raise InvalidValue("kv", str(request), f"native: layer {i} {cache.only_native}")
             for dim in cache.head_dims:
                 if dim % group:
                     fitting = [g for g in GROUP_SIZES if dim % g == 0]
                     allowed = f"a group size that divides head_dim {dim} of layer {i}: {fitting or 'none'}"
                     raise InvalidValue("kv group size", group, allowed)
-            if cache.only_native:
-                raise InvalidValue("kv", str(request), f"native: layer {i} {cache.only_native}")
             if cache.kind not in ("dense", "state"):
                 raise InvalidValue("kv", str(request), f"native: layer {i} keeps its keys {cache.layout}")
         if all(cache.kind == "state" for cache in caches):
