@@ -26,4 +26,5 @@ def _plain(spec: Any) -> Any:
         return spec
     held: dict[str, Any] = {field.name: getattr(spec, field.name) for field in fields(spec)}
     changes = {name: True if name == "plain" else _plain(value) for name, value in held.items()}
-    return type(spec)(**changes)
+    kind: Any = type(spec)
+    return kind(**changes)
