@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import is_dataclass, replace
 from typing import Any
 
 from engine.errors import InvalidValue
@@ -24,7 +24,6 @@ def _plain(spec: Any) -> Any:
         return tuple(_plain(part) for part in spec)
     if not is_dataclass(spec):
         return spec
-    held: dict[str, Any] = {field.name: getattr(spec, field.name) for field in fields(spec)}
-    changes = {name: True if name == "plain" else _plain(value) for name, value in held.items()}
+    changes = {name: True if name == "plain" else _plain(value) for name, value in vars(spec).items()}
     kind: Any = type(spec)
     return kind(**changes)
