@@ -10,8 +10,7 @@ from engine.graph.spec import ArchSpec
 
 
 def plain_recurrences(spec: ArchSpec) -> ArchSpec:
-    """The same graph with every recurrence in its plain form; `InvalidValue` where none has
-    two."""
+    """The same graph with every recurrence in its plain form; `InvalidValue` where none has two."""
     layers = _plain(spec.layers)
     if layers == spec.layers:
         raise InvalidValue("recurrence", "plain", f"fast: {spec.family} has no recurrence with two forms")
