@@ -233,6 +233,7 @@ class CompressedAttention:
             keys.append(ctx.extras["compressed"])
             rows.append(picked)
         state.append(L, window[:, -spec.window :], groups, index, *rest)
+        queries = mx.depends(queries, state.arrays())  # what no step reads would wait unevaluated for ever
         out = turn(self._attend(queries, keys, rows), offset, back=True)
         out = self.o_a(out.reshape(B * L, spec.groups, 1, -1), mx.arange(spec.groups)[None], False)
         return self.o_b(out.reshape(B, L, -1))

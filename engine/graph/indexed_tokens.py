@@ -57,6 +57,7 @@ class IndexedTokens:
         latent, keys = ctx.kv(cache).append(*inner.latent(x, offset)).dense()
         mask = ctx.masks.causal(L, offset) if L > 1 else None
         picked = self.picked(x, low, mask, ctx, cache + 1)  # [B, 1, L, P]
+        free = mx.depends(free, ctx.caches[cache + 1].arrays())  # what no step reads would wait unevaluated for ever
         if picked is not None and mask is None:
             latent, keys = (mx.take_along_axis(a, picked.swapaxes(-1, -2), axis=2) for a in (latent, keys))
         elif picked is not None and mask is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import mlx.core as mx
@@ -152,3 +153,16 @@ def test_what_cannot_be_is_refused_by_name(name: str, words: dict[str, Any], key
 def test_quantised_keys_are_refused_with_a_reason(name: str) -> None:
     with pytest.raises(errors.InvalidValue, match="native"):
         KVPlan.build(parse_kv("kv8:g32"), build_spec(find_recipe(name).config).caches)
+
+
+@pytest.mark.parametrize("name", ["deepseek_v32", "deepseek_v41", "minimax_m3_vl"])
+def test_what_a_step_keeps_is_evaluated_with_its_logits(name: str) -> None:
+    """Index keys that no step reads yet would otherwise hold the graph of every step before."""
+    recipe = find_recipe(name)
+    spec = build_spec(recipe.config)
+    decoder, caches = Decoder(spec, Drawn(recipe)), KVPlan.build(parse_kv("native"), spec.caches).fresh()
+    for token in range(3):
+        mx.eval(decoder.project(decoder.forward_hidden(mx.array([[token]]), caches)))
+    dot = io.StringIO()
+    mx.export_to_dot(dot, *(array for cache in caches for array in cache.arrays()))
+    assert "Matmul" not in dot.getvalue()
