@@ -65,7 +65,8 @@ class Engine:
         backend.blas()
         self._loop = Loop(manual=config.drive == "manual")
         try:
-            self._model: Model = self._loop.call(lambda: load_model(folder, config.dtype, config.profile))
+            how = (config.dtype, config.profile, config.recurrence)
+            self._model: Model = self._loop.call(lambda: load_model(folder, *how))
             spec = self._model.spec
             self._kv = KVPlan.build(request, spec.caches)
             self.tokenizer: Tokenizer | None = load_tokenizer(folder) if has_tokenizer(folder) else None

@@ -15,12 +15,14 @@ from engine.errors import InvalidValue, UnknownField
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 BLAS = ("auto", "bundled", "openblas")
 DRIVES = ("thread", "manual")
+RECURRENCES = ("fast", "plain")
 PROFILES = ("auto", "family", "universal")
 
 # name -> (default, what it does). A promoted experiment edits this table.
 LEVERS: dict[str, tuple[object, str]] = {
     "kv": ("native", "KV cache scheme"),
     "prefill_chunk": (2048, "tokens per prefill forward; changes bits for quantised caches"),
+    "recurrence": ("fast", "recurrent layers: as mlx-lm runs them, or a plain uncompiled step a token"),
 }
 
 
@@ -30,6 +32,7 @@ class EngineConfig:
 
     dtype: "auto" keeps the checkpoint's own (mlx-lm's rule); a name casts every floating parameter.
     kv: "native", "kv8", "kv4", with ":g32|:g64|:g128" and ":start=N" suffixes.
+    recurrence: "fast" has mlx-lm's bits; "plain" is the reference that it is compared with, for models with recurrences.
     profile: how config.json is read, see `engine.artifacts.profile`; "universal" is for a model_type without a family.
     """
 
@@ -37,12 +40,15 @@ class EngineConfig:
     dtype: str = "auto"
     kv: str = str(LEVERS["kv"][0])
     prefill_chunk: int = int(str(LEVERS["prefill_chunk"][0]))
+    recurrence: str = str(LEVERS["recurrence"][0])
     drive: str = "thread"
     profile: str = "auto"
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
             raise InvalidValue("dtype", self.dtype, DTYPES)
+        if self.recurrence not in RECURRENCES:
+            raise InvalidValue("recurrence", self.recurrence, RECURRENCES)
         if self.drive not in DRIVES:
             raise InvalidValue("drive", self.drive, DRIVES)
         if self.profile not in PROFILES:

@@ -46,6 +46,9 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--quantized-kv-start", type=int, help=f"with --kv-bits (default: {MLX_LM_KV_START})")
     group.add_argument("--prefill-step-size", type=int, help="prompt tokens per forward (default: 2048)")
     group.add_argument("--profile", default="auto", help="auto, family, or universal: config.json read as llama's")
+    group.add_argument(
+        "--recurrence", default="fast", help="fast (mlx-lm's bits), or plain: a reference, token by token"
+    )
     tier = group.add_mutually_exclusive_group()
     tier.add_argument("--l1", action="store_true", help="the bits of mlx-lm (default); expands to --kv native")
     tier.add_argument("--l2", action="store_true", help="the bits of mlx-optiq's per-layer KV; not built yet")
@@ -81,6 +84,8 @@ def engine_options(args: argparse.Namespace) -> dict[str, Any]:
         options["kv"] = kv
     if args.profile != "auto":
         options["profile"] = args.profile
+    if args.recurrence != "fast":
+        options["recurrence"] = args.recurrence
     if args.prefill_step_size is not None:
         options["prefill_chunk"] = args.prefill_step_size
     return options

@@ -18,6 +18,7 @@ from oracles.client import Worker
 from oracles.contract import GenerateProbe, OracleRefused, Probe, StackConfig
 from oracles.exclusions import find_exclusion, find_unmoved
 from oracles.matrix import free_run, random_ids
+from oracles.modules import module_of
 from oracles.parity import DIFFERS, EQUAL, FAILED, NOT_RUN, Cell, CellResult, Pair
 from oracles.recipe import Form, Recipe, form_folder
 from oracles.tiny import tiny_root
@@ -191,7 +192,7 @@ class ArchRun:
         except OracleRefused as error:
             yield self._refused(name, "", before, error)
             return
-        module, folders = str(answer["module"]), {plain: form_folder(recipe, plain, self.root)}
+        module, folders = module_of(recipe.config), {plain: form_folder(recipe, plain, self.root)}
         base = self.judge(name, module, before, folders)
         if base.result is None or base.status not in (EQUAL, DIFFERS):
             yield base
@@ -209,10 +210,10 @@ class ArchRun:
         """The folder of a form, or the oracle's refusal to build it, and the name of the module."""
         folder = form_folder(recipe, form, self.root)
         try:
-            answer = self._builder.build(recipe, form, folder)
+            self._builder.build(recipe, form, folder)
         except OracleRefused as error:
             return error, ""
-        return folder, str(answer["module"])
+        return folder, module_of(recipe.config)
 
     def judge(
         self,

@@ -25,6 +25,7 @@ from mlx_lm.models.cache import (
     RotatingKVCache,
     make_prompt_cache,
 )
+from mlx_lm.models.deepseek_v41 import LayerCache
 from mlx_lm.sample_utils import make_logits_processors, make_sampler
 from mlx_lm.utils import load_config, load_model
 
@@ -231,8 +232,9 @@ def _tapped(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _stream(x: mx.array) -> mx.array:
-    """[1, L, D] -> [L, D]; several streams [A, 1, L, D] (gemma3n) -> [L, A * D]."""
-    if x.ndim == 3:
+    """[1, L, D] -> [L, D]; several streams [1, L, C, D] (deepseek_v41) -> [L, C, D], and [A, 1, L, D] (gemma3n) ->
+    [L, A * D]."""
+    if x.ndim == 3 or x.shape[0] == 1:
         return x[0]
     return mx.moveaxis(x[:, 0], 0, 1).reshape(x.shape[2], -1)
 
@@ -252,7 +254,10 @@ def describe(caches: list[Any]) -> list[dict[str, Any]]:
 
 def _described(index: int, cache: Any) -> dict[str, Any]:
     if isinstance(cache, ArraysCache):
-        return _described_state(index, cache)
+        return _described_state(index, cache, cache.cache)
+    if isinstance(cache, LayerCache):
+        held = [cache.window, cache.compress_kv, cache.index_k, cache.pending_kv, cache.pending_gate]
+        return _described_state(index, cache, held)
     bits, group, keys = None, None, None
     layout, offset = "full", 0
     if isinstance(cache, QUANTIZED):
@@ -277,14 +282,14 @@ def _described(index: int, cache: Any) -> dict[str, Any]:
     }
 
 
-def _described_state(index: int, cache: Any) -> dict[str, Any]:
-    """A recurrent state; it does not know how many tokens are in it."""
-    present = [array for array in cache.cache if array is not None]
+def _described_state(index: int, cache: Any, held: list[mx.array | None]) -> dict[str, Any]:
+    """A state of the arrays in `held`; mlx-lm's recurrent ones do not know how many tokens are in them."""
+    present = [array for array in held if array is not None]
     dtypes = sorted({str(array.dtype).removeprefix("mlx.core.") for array in present})
     return {
         "layer": index,
         "scheme": scheme_name(None, None),
-        "layout": f"state:{len(cache.cache)}",
+        "layout": f"state:{len(held)}",
         "offset": None,
         "dtype": "+".join(dtypes) or "empty",
         "bits": None,

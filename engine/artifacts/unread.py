@@ -30,13 +30,18 @@ BOOKKEEPING = re.compile(
 SILENT: dict[str, tuple[float, ...]] = {
     "alpha": (1,),
     "altup_coef_clip": (),
+    "attention_in_multiplier": (1,),
+    "attention_out_multiplier": (1,),
     "attention_multiplier": (),
     "attention_value_scale": (1,),
     "attn_logit_softcapping": (0,),
     "clip_qkv": (0,),
     "embedding_multiplier": (1,),
     "final_logit_softcapping": (0,),
+    "gate_temp": (1,),
     "gegelu_limit": (),
+    "key_multiplier": (1,),
+    "lm_head_multiplier": (1,),
     "logit_scale": (1,),
     "logits_scaling": (1,),
     "loop_num": (0, 1),
@@ -60,6 +65,8 @@ SILENT: dict[str, tuple[float, ...]] = {
     "router_jitter_noise": (0,),
     "scale_depth": (),
     "scale_emb": (1,),
+    "ssm_in_multiplier": (1,),
+    "ssm_out_multiplier": (1,),
     "topk_group": (0, 1),
 }
 
@@ -69,6 +76,11 @@ WINDOWS = "a window or chunk that mlx-lm's module does not apply either"
 NAMES = "this family reads it under another name, or has a fixed value, as mlx-lm's module"
 HARMLESS: dict[str, str] = {
     SHAPES: (
+        "conv_L_cache full_attention_interval linear_conv_kernel_dim linear_key_head_dim linear_num_key_heads "
+        "linear_num_value_heads linear_value_head_dim "
+        "attn_layer_offset attn_layer_period conv_kernel expert_layer_offset expert_layer_period hidden_size_per_head "
+        "mamba_d_conv mamba_d_head mamba_d_ssm mamba_d_state mamba_dt_rank mamba_expand mamba_head_dim mamba_n_groups "
+        "mamba_n_heads mamba_num_heads mamba_step moe_latent_size n_groups ssm_state_size state_size time_step_rank "
         "altup_active_idx altup_num_inputs cla_share_factor d_model decoder_sparse_step ff_intermediate_size "
         "ffn_dim_divisor ffn_hidden_size ffn_multipliers first_k_dense_replace global_head_dim head_dim hidden_dim "
         "hidden_dim_scale_factor hidden_size hidden_size_per_layer_input interleave_moe_layer_step intermediate_size "
@@ -81,22 +93,28 @@ HARMLESS: dict[str, str] = {
         "num_local_experts num_query_heads num_shared_expert num_shared_experts num_transformer_layers num_vocab "
         "share_expert_dim shared_expert_intermediate_size shared_intermediate_size swa_head_dim "
         "swa_num_attention_heads swa_num_key_value_heads swa_v_head_dim v_head_dim vocab_size "
-        "vocab_size_per_layer_input"
+        "vocab_size_per_layer_input "
+        "candidate_block_size candidate_source_layer_id candidate_topk_blocks dense_intermediate_size hc_mult "
+        "hc_sinkhorn_iters index_block_size index_head_dim index_local_blocks index_n_heads index_topk "
+        "index_topk_blocks o_groups o_lora_rank sparse_block_size sparse_index_dim sparse_init_block "
+        "sparse_local_block sparse_num_index_heads sparse_topk_blocks"
     ),
     WINDOWS: (
-        "attention_chunk_size blocksparse_block_size blocksparse_num_local_blocks blocksparse_vert_stride "
+        "attention_chunk_size attention_window_size blocksparse_block_size blocksparse_num_local_blocks "
+        "blocksparse_vert_stride "
         "dense_attention_every_n_layers loop_window_size max_window_layers sliding_window sliding_window_pattern "
         "sliding_window_size window_size"
     ),
     NAMES: (
+        "mixer_rms_eps "
         "activation_sparsity_pattern attn_scale attn_temperature_tuning beta_fast beta_slow dim_model_base factor "
         "floor_scale layer_norm_eps layer_norm_epsilon layer_rope_theta layernorm_epsilon llama_4_scaling_beta "
         "long_factor long_mscale moe_k moe_top_k moe_topk mscale mscale_all_dim norm_eps norm_epsilon "
         "num_experts_per_tok original_max_position_embeddings partial_rotary_factors post_norm_eps "
         "query_pre_attn_scalar rms_norm_eps "
         "rope_embedding_base rope_freq_constant rope_local_base_freq rope_local_theta rope_theta rotary_dim "
-        "rotary_emb_base short_factor short_mscale swa_rope_theta swiglu_limits swiglu_limits_shared "
-        "top_k_experts"
+        "rotary_emb_base short_factor short_mscale swa_rope_theta swiglu_alpha swiglu_limit swiglu_limits "
+        "swiglu_limits_shared top_k_experts"
     ),
 }
 _REASONS = {name: reason for reason, names in HARMLESS.items() for name in names.split()}

@@ -50,6 +50,14 @@ def block_mean(sums: mx.array, inverse_rms: mx.array, x: mx.array, weight: mx.ar
     return ((shares[:-1, ..., None] * sums).sum(axis=0) + shares[-1, ..., None] * x).astype(x.dtype)
 
 
+def keep_sum(x: mx.array, eps: float, ctx: Forward) -> None:
+    """Append a finished block's sum [B, L, D], and 1 / its rms, to those of the forward."""
+    wide = x.astype(mx.float32)
+    for key, new in ((SUMS, x), (INVERSE_RMS, mx.rsqrt((wide * wide).mean(axis=-1) + eps))):
+        old = ctx.extras.get(key)
+        ctx.extras[key] = new[None] if old is None else mx.concatenate([old, new[None]])
+
+
 class BlockMean:
     """x [B, L, D], the sum of the present block -> the mean [B, L, D]; x itself before any sum is kept."""
 
@@ -78,14 +86,6 @@ class BlockLayer:
         layer = self.layer
         r = layer.attention(layer.pre_attn(self.attention_mean(x, ctx)), ctx, cache)
         if self.spec.opens:
-            self._keep(x, ctx)
+            keep_sum(x, self.spec.eps, ctx)
         x = r if self.spec.opens else x + r
         return x + layer.mlp(layer.pre_mlp(self.mlp_mean(x, ctx)), ctx, cache)
-
-    def _keep(self, x: mx.array, ctx: Forward) -> None:
-        """Append a finished block's sum, and 1 / its rms, to those of the forward."""
-        wide = x.astype(mx.float32)
-        kept = {SUMS: x[None], INVERSE_RMS: mx.rsqrt((wide * wide).mean(axis=-1) + self.spec.eps)[None]}
-        for key, new in kept.items():
-            old = ctx.extras.get(key)
-            ctx.extras[key] = new if old is None else mx.concatenate([old, new])

@@ -54,7 +54,8 @@ class Blurred:
         offset = kv.offset
         parts = mx.unflatten(self.qkv(x), -1, (-1, a.head_dim)).transpose(0, 2, 1, 3)  # [B, H + 2K, L, E]
         queries, *own = mx.split(parts, [a.heads, a.heads + a.kv_heads], axis=1)
-        keys, values = (mixed(y, *past) for y, past in zip(own, zip(state.slots, self.filters), strict=True))
+        pasts = zip(own, state.slots, self.filters, strict=True)
+        keys, values = (mixed(y, before, filters) for y, before, filters in pasts)
         state.append(L, *(y[:, :, -1:] for y in own))
         view = kv.append(self.rope(keys, offset), values)
         out = view.attend(self.rope(queries, offset), a.scale, ctx.masks)  # [B, H, L, E]

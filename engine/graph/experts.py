@@ -14,7 +14,7 @@ import mlx.nn as nn
 from engine.graph.forward import Forward
 from engine.graph.mlp import Mlp, activation
 from engine.graph.norms import build_norm
-from engine.graph.params import ExpertsLinear, Linear, PackedExpertsLinear, Weights
+from engine.graph.params import ExpertsLinear, Linear, Weights
 from engine.graph.spec import ArchSpec, MlpSpec, MoeSpec, RouterSpec
 
 # From this many (token, expert) pairs on, tokens are sorted by expert before the products.
@@ -25,7 +25,7 @@ class Experts:
     """N MLPs, of which each token passes k: x [..., D], ids [..., k] -> [..., k, D]."""
 
     def __init__(self, spec: MlpSpec, experts: int, dim: int, weights: Weights, path: str) -> None:
-        def stack(key: str, out: int, width: int) -> ExpertsLinear | PackedExpertsLinear:
+        def stack(key: str, out: int, width: int) -> ExpertsLinear:
             return weights.experts(weights.join(path, key), experts, out, width, spec.bias)
 
         self.act = activation(spec)
@@ -53,11 +53,13 @@ class Experts:
 def _scores(logits: mx.array, spec: RouterSpec) -> mx.array:
     if spec.score.endswith("_float32"):
         logits = logits.astype(mx.float32)
+    if spec.temperature is not None:
+        logits = logits / spec.temperature
     if spec.softcap is not None:
         logits = mx.tanh(logits / spec.softcap) * spec.softcap
     if spec.score == "softmax":
         return mx.softmax(logits, axis=-1, precise=True)
-    if spec.score == "softmax_float32":
+    if spec.score in ("softmax_plain", "softmax_float32"):
         return mx.softmax(logits, axis=-1)
     if spec.score in ("sigmoid", "sigmoid_float32"):
         return mx.sigmoid(logits)

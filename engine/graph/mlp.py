@@ -31,6 +31,14 @@ def clamped_swiglu(gate: mx.array, up: mx.array, limit: float) -> mx.array:
     return gate * mx.clip(up, a_min=-limit, a_max=limit)
 
 
+def swiglu_float32(gate: mx.array, up: mx.array, limit: float) -> mx.array:
+    """In float32, and bounded where the limit is above 0."""
+    wide_gate, wide_up = gate.astype(mx.float32), up.astype(mx.float32)
+    if limit > 0:
+        wide_gate, wide_up = mx.minimum(wide_gate, limit), mx.clip(wide_up, -limit, limit)
+    return swiglu(wide_gate, wide_up).astype(up.dtype)
+
+
 @partial(mx.compile, shapeless=True)
 def swiglu_oai(gate: mx.array, up: mx.array, alpha: float = 1.702, limit: float = 7.0) -> mx.array:
     gate, up = mx.minimum(gate, limit), mx.clip(up, -limit, limit)
@@ -84,6 +92,7 @@ def _plain(act: Callable[[mx.array], mx.array]) -> Callable[[mx.array, mx.array]
 GATED: dict[str, Callable[..., mx.array]] = {
     "swiglu": swiglu,
     "swiglu_clamped": clamped_swiglu,
+    "swiglu_float32": swiglu_float32,
     "swiglu_oai": swiglu_oai,
     "gegelu": gegelu,
     "silu": _plain(nn.silu),

@@ -14,6 +14,7 @@ from engine.artifacts.profile import Profile
 from engine.errors import InvalidValue
 from engine.graph.decoder import Decoder
 from engine.graph.params import Weights
+from engine.graph.plain import plain_recurrences
 from engine.graph.reading import read_architecture
 from engine.graph.spec import ArchSpec
 
@@ -37,17 +38,19 @@ class Model:
     parameters: int
 
 
-def load_model(path: Path, dtype: str, profile: str = "auto") -> Model:
+def load_model(path: Path, dtype: str, profile: str = "auto", recurrence: str = "fast") -> Model:
     """Load a folder: weights by mlx-lm's names or by the original hub's.
 
     dtype "auto" keeps what is stored; a name casts every floating array. profile: how config.json is read.
+    recurrence: "fast" or "plain".
 
     Raises WeightsMismatch, CorruptFile, UnknownModelType, ProfileMismatch, UnsupportedConfig, InvalidValue.
     """
     reading = read_architecture(path, profile)
     reading.unread.check(path)
     reading.profile.check_dtype(dtype)
-    config, spec = reading.config, reading.spec
+    config = reading.config
+    spec = plain_recurrences(reading.spec) if recurrence == "plain" else reading.spec
     imported = config.get("mlx_frontier") or {}
     if dtype in ("float16", "bfloat16") and imported.get("imported_from") == "gguf":
         raise InvalidValue("dtype", dtype, "auto, float32 (a GGUF import holds values that 16 bits would change)")

@@ -59,6 +59,9 @@ def build_norm(spec: NormSpec, dim: int, weights: Weights, path: str, heads: int
     key = weights.join(path, spec.key)
     if spec.kind == "gain":
         return Gain(weights.take(key, (1,)))
+    if spec.kind == "rms_heads":
+        by_head, plain = weights.take(key, (heads, dim)), RmsNorm(None, spec.eps)
+        return lambda x: plain(x) * by_head
     if spec.kind == "layer_heads":
         return HeadsLayerNorm(weights.take(f"{key}.weight", (heads, dim)), spec.eps)
     if spec.kind == "layer_stacked":
@@ -68,6 +71,8 @@ def build_norm(spec: NormSpec, dim: int, weights: Weights, path: str, heads: int
     weight = spec.offset + weight if spec.offset else weight
     if spec.kind == "rms":
         return RmsNorm(weight, spec.eps)
+    if spec.kind == "rms_cast":
+        return lambda x: mx.fast.rms_norm(x, weight.astype(x.dtype), spec.eps)
     bias = weights.take(f"{key}.bias", (dim,)) if spec.bias else None
     return LayerNorm(weight, bias, spec.eps)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -34,6 +34,7 @@ _ORIGINAL_PACKINGS: dict[str, Mapping[str, Any] | None] = {
     "mxfp4": {"group_size": 32, "bits": 4, "mode": "mxfp4"},
     "mxfp4-pack-quantized": {"group_size": 32, "bits": 4, "mode": "mxfp4"},
     "mxfp8": {"group_size": 32, "bits": 8, "mode": "mxfp8"},
+    "pack-quantized": {"group_size": 32, "bits": 4, "mode": "affine"},
     "fp8": None,
 }
 _BYTE_SCALED = {(4, 16): "nvfp4", (4, 32): "mxfp4", (8, 32): "mxfp8"}
@@ -55,26 +56,32 @@ class Linear:
         return mx.addmm(self.bias, x, self.weight.T)
 
 
-class PackedLinear:
-    """y = x W^T + b with W packed: weight [O, W], scales and biases [O, G]."""
+class Packed:
+    """A packed map: weight [..., O, W], scales and biases [..., O, G]."""
 
-    def __init__(
-        self, weight: mx.array, scales: mx.array, biases: mx.array | None, bias: mx.array | None, packing: Packing
-    ) -> None:
-        self.weight, self.scales, self.biases, self.bias, self.packing = weight, scales, biases, bias, packing
+    def __init__(self, weight: mx.array, scales: mx.array, biases: mx.array | None, packing: Packing) -> None:
+        self.arrays, self.how = (weight, scales, biases), asdict(packing)
+
+    def __call__(self, x: mx.array, transpose: bool = True) -> mx.array:
+        """x [..., I] -> [..., O], or with `transpose` False from O to I."""
+        return mx.quantized_matmul(x, *self.arrays, transpose=transpose, **self.how)
+
+    def of_experts(self, x: mx.array, experts: mx.array, ordered: bool) -> mx.array:
+        return mx.gather_qmm(x, *self.arrays, rhs_indices=experts, sorted_indices=ordered, transpose=True, **self.how)
+
+    def rows(self, ids: mx.array) -> mx.array:
+        weight, scales, biases = self.arrays
+        return mx.dequantize(weight[ids], scales[ids], None if biases is None else biases[ids], **self.how)
+
+
+class PackedLinear:
+    """y = x W^T + b with W packed."""
+
+    def __init__(self, packed: Packed, bias: mx.array | None) -> None:
+        self.packed, self.bias = packed, bias
 
     def __call__(self, x: mx.array) -> mx.array:
-        p = self.packing
-        y = mx.quantized_matmul(
-            x,
-            self.weight,
-            scales=self.scales,
-            biases=self.biases,
-            transpose=True,
-            group_size=p.group_size,
-            bits=p.bits,
-            mode=p.mode,
-        )
+        y = self.packed(x)
         return y if self.bias is None else y + self.bias
 
 
@@ -90,46 +97,20 @@ class Embedding:
             return table.weight[ids]  # [..., I]
         if isinstance(table, Rotated):
             return rotated(Embedding(table.linear)(ids).astype(mx.float16), table.signs, back=True)
-        p = table.packing
-        biases = None if table.biases is None else table.biases[ids]
-        return mx.dequantize(
-            table.weight[ids], table.scales[ids], biases, group_size=p.group_size, bits=p.bits, mode=p.mode
-        )
+        return table.packed.rows(ids)
 
 
 class ExpertsLinear:
-    """One of a stack of linear maps per token: dense weight [E, O, I] and bias [E, O]."""
+    """One of a stack of linear maps per token: weight [E, O, I], dense or packed, and bias [E, O]."""
 
-    def __init__(self, weight: mx.array, bias: mx.array | None) -> None:
+    def __init__(self, weight: mx.array | Packed, bias: mx.array | None) -> None:
         self.weight, self.bias = weight, bias
 
     def __call__(self, x: mx.array, experts: mx.array, ordered: bool) -> mx.array:
-        y = mx.gather_mm(x, self.weight.swapaxes(-1, -2), rhs_indices=experts, sorted_indices=ordered)
-        return y if self.bias is None else y + mx.expand_dims(self.bias[experts], -2)
-
-
-class PackedExpertsLinear:
-    """The same with packed weights: weight [E, O, W], scales and biases [E, O, G]."""
-
-    def __init__(
-        self, weight: mx.array, scales: mx.array, biases: mx.array | None, bias: mx.array | None, packing: Packing
-    ) -> None:
-        self.weight, self.scales, self.biases, self.bias, self.packing = weight, scales, biases, bias, packing
-
-    def __call__(self, x: mx.array, experts: mx.array, ordered: bool) -> mx.array:
-        p = self.packing
-        y = mx.gather_qmm(
-            x,
-            self.weight,
-            self.scales,
-            self.biases,
-            rhs_indices=experts,
-            transpose=True,
-            group_size=p.group_size,
-            bits=p.bits,
-            mode=p.mode,
-            sorted_indices=ordered,
-        )
+        if isinstance(self.weight, Packed):
+            y = self.weight.of_experts(x, experts, ordered)
+        else:
+            y = mx.gather_mm(x, self.weight.swapaxes(-1, -2), rhs_indices=experts, sorted_indices=ordered)
         return y if self.bias is None else y + mx.expand_dims(self.bias[experts], -2)
 
 
@@ -142,26 +123,6 @@ class HeadsLinear:
     def __call__(self, x: mx.array, transpose: bool = True) -> mx.array:
         """x [B, H, L, I] -> [B, H, L, O], or with `transpose` False from O to I; x may have one head for all."""
         return x @ (self.weight.swapaxes(-1, -2) if transpose else self.weight)
-
-
-class PackedHeadsLinear:
-    """The same with packed weights: weight [H, O, W], scales and biases [H, O, G]."""
-
-    def __init__(self, weight: mx.array, scales: mx.array, biases: mx.array | None, packing: Packing) -> None:
-        self.weight, self.scales, self.biases, self.packing = weight, scales, biases, packing
-
-    def __call__(self, x: mx.array, transpose: bool = True) -> mx.array:
-        p = self.packing
-        return mx.quantized_matmul(
-            x,
-            self.weight,
-            scales=self.scales,
-            biases=self.biases,
-            transpose=transpose,
-            group_size=p.group_size,
-            bits=p.bits,
-            mode=p.mode,
-        )
 
 
 class Weights:
@@ -209,42 +170,36 @@ class Weights:
     def linear(self, path: str, out_dim: int, in_dim: int, bias: bool) -> Linear | PackedLinear | Rotated:
         """The linear map under `path`, packed if the checkpoint says so, of a rotated input where it has signs."""
         b = self.take(f"{path}.bias", (out_dim,)) if bias else None
-        packing = self._packing(path, in_dim)
-        if packing is None:
-            return Linear(self.take(f"{path}.weight", (out_dim, in_dim)), b)
-        packed = PackedLinear(*self._packed(path, (out_dim,), in_dim, packing), b, packing)
-        signs = self._seen(f"{path}.signs")
+        weight = self._weight(path, (out_dim, in_dim))
+        if not isinstance(weight, Packed):
+            return Linear(weight, b)
+        packed, signs = PackedLinear(weight, b), self._seen(f"{path}.signs")
         return packed if signs is None else Rotated(packed, self._array(f"{path}.signs", signs.shape))
 
-    def experts(
-        self, path: str, experts: int, out_dim: int, in_dim: int, bias: bool
-    ) -> ExpertsLinear | PackedExpertsLinear:
+    def experts(self, path: str, experts: int, out_dim: int, in_dim: int, bias: bool) -> ExpertsLinear:
         """The stacked linear maps under `path`, one per expert, packed if the checkpoint says so."""
         b = self.take(f"{path}.bias", (experts, out_dim)) if bias else None
-        packing = self._packing(path, in_dim)
-        if packing is None:
-            return ExpertsLinear(self.take(f"{path}.weight", (experts, out_dim, in_dim)), b)
-        return PackedExpertsLinear(*self._packed(path, (experts, out_dim), in_dim, packing), b, packing)
+        return ExpertsLinear(self._weight(path, (experts, out_dim, in_dim)), b)
 
-    def heads(self, path: str, heads: int, out_dim: int, in_dim: int) -> HeadsLinear | PackedHeadsLinear:
+    def heads(self, path: str, heads: int, out_dim: int, in_dim: int) -> HeadsLinear | Packed:
         """The linear maps under `path`, one per head, packed if the checkpoint says so."""
+        weight = self._weight(path, (heads, out_dim, in_dim))
+        return weight if isinstance(weight, Packed) else HeadsLinear(weight)
+
+    def _weight(self, path: str, shape: tuple[int, ...]) -> mx.array | Packed:
+        """The weight [..., O, I] of a map, packed if the checkpoint says so."""
+        *rows, in_dim = shape
         packing = self._packing(path, in_dim)
         if packing is None:
-            return HeadsLinear(self.take(f"{path}.weight", (heads, out_dim, in_dim)))
-        return PackedHeadsLinear(*self._packed(path, (heads, out_dim), in_dim, packing), packing)
-
-    def _packed(
-        self, path: str, rows: tuple[int, ...], in_dim: int, packing: Packing
-    ) -> tuple[mx.array, mx.array, mx.array | None]:
-        """weight, scales and biases of a packed map with `rows` [..., O] of `in_dim` values."""
+            return self.take(f"{path}.weight", shape)
         if in_dim % packing.group_size:
             raise UnsupportedConfig(f"{path}: group size {packing.group_size} does not divide {in_dim} input features")
         groups = (*rows, in_dim // packing.group_size)
-        self._count(f"{path}.weight", (*rows, in_dim))
+        self._count(f"{path}.weight", shape)
         weight = self._array(f"{path}.weight", (*rows, in_dim * packing.bits // 32))
         scales = self._array(f"{path}.scales", groups)
         biases = self._array(f"{path}.biases", groups) if packing.mode == "affine" else None
-        return weight, scales, biases
+        return Packed(weight, scales, biases, packing)
 
     def embedding(self, path: str, vocab: int, dim: int) -> Embedding:
         return Embedding(self.linear(path, vocab, dim, bias=False))
@@ -302,8 +257,10 @@ def _quantization(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
     if quantization is None and given is not None:
         method = given.get("quant_method", "unnamed")
         method = given.get("format", method) if method == "compressed-tensors" else method
-        if method not in _ORIGINAL_PACKINGS or given.get("scale_fmt") == "ue8m0":
-            known = f"{', '.join(_ORIGINAL_PACKINGS)} (without scale_fmt ue8m0), and mlx's own 'quantization'"
+        if method == "fp8" and given.get("scale_fmt") == "ue8m0" and given.get("weight_block_size") == [32, 32]:
+            method = "mxfp8"  # tiles of 32 rows whose scales are powers of two
+        if method not in _ORIGINAL_PACKINGS:
+            known = f"{', '.join(_ORIGINAL_PACKINGS)}, and mlx's own 'quantization'"
             raise UnsupportedConfig(f"quantization_config with quant_method={method!r}; known: {known}")
         quantization = _ORIGINAL_PACKINGS[method]
     if config.get("quantize_activations"):

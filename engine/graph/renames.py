@@ -127,13 +127,16 @@ class Change:
 
 @dataclass(frozen=True)
 class Float8Blocks:
-    """Bytes of 8-bit floats under `<name>.weight` [O, I] and a scale per block, or one for all, under
-    `<name>.weight_scale_inv` become one bfloat16 array (op order of mlx-lm 0.32.2, models/mimo_v2_flash.py)."""
+    """Bytes of 8-bit floats under `<name>` and their scales under `<name>_scale_inv` become one bfloat16 array.
+
+    <name> [O, I] has a scale per block or one for all, stacked experts [E, O, I] one each, [E, 1, 1] (op order of
+    mlx-lm 0.32.2, models/mimo_v2_flash.py, mistral4.py).
+    """
 
     block: int = 128
 
     def __call__(self, arrays: Arrays) -> Arrays:
-        kept = {k: v for k, v in arrays.items() if not k.endswith(".weight_scale_inv")}
+        kept = {k: v for k, v in arrays.items() if not k.endswith("_scale_inv")}
         for key in arrays.keys() - kept.keys():
             name = key.removesuffix("_scale_inv")
             if name in kept:
@@ -142,7 +145,7 @@ class Float8Blocks:
 
     def _dense(self, codes: mx.array, scales: mx.array) -> mx.array:
         weight = mx.from_fp8(codes, dtype=mx.bfloat16)
-        if scales.size == 1:
+        if scales.size == 1 or scales.ndim == 3:
             return (weight * scales).astype(mx.bfloat16)
         rows, columns = (n * self.block for n in scales.shape)
         weight = mx.pad(weight, [(0, rows - weight.shape[0]), (0, columns - weight.shape[1])])

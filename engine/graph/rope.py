@@ -111,7 +111,8 @@ def mscale(factor: float, weight: float) -> float:
     return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
 
 
-def _yarn(spec: RopeSpec, scaling: dict[str, Any]) -> Rope:
+def yarn_freqs(spec: RopeSpec, scaling: dict[str, Any]) -> mx.array:
+    """The frequencies [D/2] between extrapolated and interpolated ones."""
     factor, dims = scaling["factor"], spec.dims
     trained = scaling.get("original_max_position_embeddings", 4096)
 
@@ -126,9 +127,13 @@ def _yarn(spec: RopeSpec, scaling: dict[str, Any]) -> Rope:
     keep = 1.0 - ramp
     extrapolated = spec.base ** (mx.arange(0, dims, 2, dtype=mx.float32) / dims)
     interpolated = factor * extrapolated
-    freqs = (interpolated * extrapolated) / (interpolated * keep + extrapolated * (1 - keep))
+    return (interpolated * extrapolated) / (interpolated * keep + extrapolated * (1 - keep))
+
+
+def _yarn(spec: RopeSpec, scaling: dict[str, Any]) -> Rope:
+    factor = scaling["factor"]
     gain = mscale(factor, scaling.get("mscale", 1)) / mscale(factor, scaling.get("mscale_all_dim", 0))
-    return _with_freqs(spec, freqs, gain)
+    return _with_freqs(spec, yarn_freqs(spec, scaling), gain)
 
 
 def _longrope(spec: RopeSpec, scaling: dict[str, Any]) -> Rope:

@@ -22,12 +22,13 @@ class NormSpec:
     """A normalisation. key None: no weight. offset: added to the stored weight (1.0 where w is stored for 1 + w).
 
     kind "rms" | "layer"; "layer_heads" multiplies a weight per head [H, E] outside of the norm; "layer_stacked" does so
-    with one checkpoint key per head ("<key>.norms.<h>.weight"); "gain" only multiplies by a scalar (talkie).
+    with one checkpoint key per head ("<key>.norms.<h>.weight"), "rms_heads" one bare [H, E]; "rms_cast"
+    casts its weight to x's dtype; "gain" only multiplies by a scalar (talkie).
     """
 
     key: str | None
     eps: float
-    kind: Literal["rms", "layer", "layer_heads", "layer_stacked", "gain"] = "rms"
+    kind: Literal["rms", "rms_cast", "rms_heads", "layer", "layer_heads", "layer_stacked", "gain"] = "rms"
     bias: bool = False
     offset: float = 0.0
 
@@ -192,8 +193,9 @@ class RouterSpec:
     """From x to (expert ids, scores).
 
     key: of the linear map, `raw` where it is a bare parameter that is never quantised. float32_in: x is cast first.
-    score: what the experts are ranked by, "softmax" in the logits' dtype with precise accumulation, the float32 ones
-    after a cast, "logits" as they are. softcap: on the logits. correction: key, relative to the mixture, of a bias that
+    score: what the experts are ranked by, "softmax" in the logits' dtype with precise accumulation ("softmax_plain":
+    without), the float32 ones after a cast, "logits" as they are. temperature: divides the logits. softcap: on them.
+    correction: key, relative to the mixture, of a bias that
     counts in the ranking only; correction_cast: it is cast to the scores' dtype. groups, kept_groups: group-limited
     ranking, the others set to `dropped`; strength: of a group, its two best ranks together, or the best alone, whose
     dropped experts also score what they rank. pick: top k from the
@@ -207,7 +209,10 @@ class RouterSpec:
     raw: bool = False
     bias: bool = False
     float32_in: bool = False
-    score: Literal["softmax", "softmax_float32", "sigmoid", "sigmoid_float32", "sqrtsoftplus_float32", "logits"]
+    score: Literal[
+        "softmax", "softmax_plain", "softmax_float32", "sigmoid", "sigmoid_float32", "sqrtsoftplus_float32", "logits"
+    ]
+    temperature: float | None = None
     softcap: float | None = None
     correction: str | None = None
     correction_cast: bool = False

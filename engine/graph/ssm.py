@@ -18,7 +18,7 @@ import mlx.nn as nn
 from engine.graph.conv import CausalConv
 from engine.graph.forward import Forward
 from engine.graph.mlp import swiglu
-from engine.graph.norms import Norm, build_norm
+from engine.graph.norms import Norm, RmsNorm, build_norm
 from engine.graph.params import Weights
 from engine.graph.spec import ArchSpec, NormSpec
 from engine.kv.spec import CacheSpec
@@ -109,7 +109,7 @@ class SsmSpec:
     """One projection gives [gate | x, b, c | dt]; x, b and c pass a convolution of `width` tokens.
 
     limits: of the step sizes. cast_skip: D is cast to the values' dtype. norm: on the output, after the gate or
-    ("norm_first") before it; norm_groups: over so many parts, the weight outside. plain: token by token.
+    ("norm_first") before it; norm_groups: over each of so many parts, the weight outside. plain: token by token.
     """
 
     heads: int
@@ -124,7 +124,7 @@ class SsmSpec:
     cast_skip: bool = False
     norm: NormSpec | None = None
     norm_first: bool = False
-    norm_groups: int = 1
+    norm_groups: int | None = None
     plain: bool = False
     caches: tuple[CacheSpec, ...] = (STATE,)
 
@@ -160,11 +160,55 @@ class Ssm:
         return self.out(swiglu(gate, y) if self.norm is not None and self.spec.norm_first else y)
 
 
+@dataclass(frozen=True, kw_only=True)
+class PlamoSsmSpec:
+    """One projection gives [gate | x] of each head; x passes a convolution of `width` tokens. A second projection of
+    it, normalised in parts, gives [b | c | dt of `rank` values], of which a third makes the step sizes."""
+
+    heads: int
+    head_dim: int
+    state: int
+    rank: int
+    width: int
+    limits: tuple[float, float]
+    eps: float
+    plain: bool = False
+    caches: tuple[CacheSpec, ...] = (STATE,)
+
+
+class PlamoSsm:
+    def __init__(self, spec: PlamoSsmSpec, arch: ArchSpec, weights: Weights, path: str) -> None:
+        self.spec, inner, N = spec, spec.heads * spec.head_dim, spec.state
+        self.project = weights.linear(f"{path}.in_proj", 2 * inner, arch.dim, bias=False)
+        self.conv = CausalConv(weights, f"{path}.conv1d", inner, spec.width)
+        self.split = weights.linear(f"{path}.bcdt_proj", spec.rank + 2 * N, inner, bias=False)
+        self.step_sizes = weights.linear(f"{path}.dt_proj", spec.heads, spec.rank, bias=False)
+        norms = (("B", N), ("C", N), ("dt", spec.rank))
+        self.norms = [RmsNorm(weights.take(f"{path}.{name}_norm_weight", (size,)), spec.eps) for name, size in norms]
+        self.recurrence = Recurrence(spec.heads, spec.limits, False, spec.plain, weights, path)
+        self.out = weights.linear(f"{path}.out_proj", arch.dim, inner, bias=False)
+
+    def __call__(self, x: mx.array, ctx: Forward, cache: int) -> mx.array:
+        """x [B, L, D] -> [B, L, D]; carries the state on in ctx.caches[cache]."""
+        B, L, _ = x.shape
+        spec, memory = self.spec, ctx.state(cache)
+        past, state = memory.slots
+        gate, values = mx.split(self.project(x).reshape(B, L, spec.heads, -1), 2, axis=-1)  # [B, L, H, P] twice
+        values, past = self.conv(values.flatten(2), past)
+        values = nn.silu(values)
+        parts = mx.split(self.split(values), [spec.state, 2 * spec.state], axis=-1)
+        b, c, dt = (norm(part) for norm, part in zip(self.norms, parts, strict=True))
+        values, b, c = values.reshape(gate.shape), b[:, :, None], c[:, :, None]
+        y, state = self.recurrence(values, self.step_sizes(dt), b, c, state)  # [B, L, H*P]
+        memory.append(L, past, state)
+        return self.out(swiglu(gate.flatten(2), y))
+
+
 def _grouped(spec: SsmSpec, weights: Weights, path: str) -> Callable[[mx.array], mx.array]:
     """The norm of the output [B, L, H*P]."""
     assert spec.norm is not None
     width, groups, eps = spec.heads * spec.head_dim, spec.norm_groups, spec.norm.eps
-    if groups == 1:
+    if groups is None:
         norm: Norm = build_norm(spec.norm, width, weights, path)
         return norm
     weight = weights.take(f"{path}.{spec.norm.key}.weight", (width,))

@@ -48,6 +48,18 @@ FAULTS = {
     "linear-rope-refused": "oracles.faults.linear_rope:FAULT",
     "olmo-prompt-crashes": "oracles.faults.olmo_prompt:FAULT",
     "gpt2-prefix-does-not-load": "oracles.faults.gpt2_prefix:FAULT",
+    "latent-words-unread": "oracles.faults.latent_words:FAULT",
+    "latent-attention-crashes": "oracles.faults.latent_crashes:FAULT",
+    "latent-originals-do-not-load": "oracles.faults.latent_originals:FAULT",
+    "delta-hybrid-words-unread": "oracles.faults.delta_words:FAULT",
+    "kimi-linear-of-one-kind": "oracles.faults.one_kind:FAULT",
+    "qwen3-5-fields-unread": "oracles.faults.qwen3_5_fields:FAULT",
+    "delta-nets-without-attention": "oracles.faults.short_hybrids:FAULT",
+    "falcon-h1-factors": "oracles.faults.falcon_factors:FAULT",
+    "jamba-expert-layers": "oracles.faults.jamba_experts:FAULT",
+    "state-spaces-without-attention": "oracles.faults.state_spaces_only:FAULT",
+    "mamba2-configs-of-transformers": "oracles.faults.state_space_configs:FAULT",
+    "kv-bits-of-hybrids": "oracles.faults.listed_caches:FAULT",
 }
 PROBE_TIMEOUT_S = 120.0
 

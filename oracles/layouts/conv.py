@@ -8,28 +8,8 @@ from typing import Any
 
 import mlx.core as mx
 
-Weights = dict[str, mx.array]
-JUNK = mx.zeros((4,))
-
-
-def _renamed(weights: Mapping[str, mx.array], pairs: Mapping[str, str]) -> Weights:
-    out: Weights = {}
-    for name, value in weights.items():
-        for pattern, to in pairs.items():
-            name = re.sub(pattern, to, name)
-        out[name] = value
-    return out
-
-
-def _unstacked(weights: Mapping[str, mx.array], stacked: str, each: str) -> Weights:
-    """One key per expert. stacked: pattern of the stack, the rest of the name after it; each: with {} for the index."""
-    out: Weights = {}
-    for name, value in weights.items():
-        if re.search(stacked, name):
-            out.update({re.sub(stacked, each.format(e), name): value[e] for e in range(value.shape[0])})
-        else:
-            out[name] = value
-    return out
+from oracles.layouts.kda import bailing_moe_v3
+from oracles.layouts.moe2 import JUNK, Weights, renamed, unstacked
 
 
 def lfm2(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> Weights:
@@ -45,5 +25,15 @@ def lfm2_vl(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> Weigh
 
 def lfm2_moe(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> Weights:
     """w1 (gate), w2 (down), w3 (up), one key per expert."""
-    names = {r"\.gate_proj\.": ".w1.", r"\.down_proj\.": ".w2.", r"\.up_proj\.": ".w3."}
-    return _unstacked(_renamed(lfm2(weights, config), names), r"\.switch_mlp\.", ".experts.{}.")
+    names = ((r"\.gate_proj\.", ".w1."), (r"\.down_proj\.", ".w2."), (r"\.up_proj\.", ".w3."))
+    return unstacked(renamed(lfm2(weights, config), *names), r"\.switch_mlp\.", ".experts.{}.")
+
+
+def rwkv7(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> Weights:
+    """Parameters of heads in one row."""
+    return {k: v.flatten() if re.search(r"\.(k_k|k_a|g_norm\.\w+)$", k) else v for k, v in weights.items()}
+
+
+def bailing_hybrid(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> Weights:
+    """As bailing_moe_v3, with the router as `mlp.gate.weight`."""
+    return renamed(bailing_moe_v3(weights, config), (r"\.mlp\.gate\.gate_proj\.", ".mlp.gate."))

@@ -62,6 +62,17 @@ def kimi_vl(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> Weigh
     return _experts(weights) | others | {"language_model.model.layers.0.self_attn.rotary_emb.inv_freq": JUNK}
 
 
+def longcat_flash(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> Weights:
+    """Experts one by one, one projection to keys and values, layers that predict further tokens."""
+    return _joined_heads(_experts(weights)) | {"model.mtp.layers.0.eh_proj.weight": JUNK}
+
+
+def longcat_flash_ngram(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> Weights:
+    """The same, with the token embedding under its usual name."""
+    words = {k.replace("ngram_embeddings.word_embeddings", "embed_tokens"): v for k, v in weights.items()}
+    return longcat_flash(words, config)
+
+
 def mistral4(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> Weights:
     """Experts in one stack, gate above up, and one projection to keys and values."""
     out: Weights = {}

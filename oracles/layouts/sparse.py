@@ -55,3 +55,41 @@ def minimax_m3_vl_folded(weights: Mapping[str, mx.array], config: Mapping[str, A
         up = out.pop(name.replace("gate_proj", "up_proj"))
         out[name.replace("gate_proj", "gate_up_proj")] = mx.concatenate([out.pop(name), up], axis=-2)
     return out | {"language_model.lm_head.weight": weights["language_model.model.embed_tokens.weight"]}
+
+
+# What mlx-lm's names become, one after the other.
+_V41_NAMES = (
+    (r"\.gate\.e_score_correction_bias$", ".gate.bias"),
+    (r"^lm_head\.", "head."),
+    (r"^model\.embed_tokens\.", "embed."),
+    (r"^model\.", ""),
+    (r"\.self_attn\.", ".attn."),
+    (r"\.mlp\.", ".ffn."),
+    (r"\.input_layernorm\.", ".attn_norm."),
+    (r"\.post_attention_layernorm\.", ".ffn_norm."),
+    (r"\.(attn|ffn)_hc\.", r".hc_\1_"),
+    (r"\.sinks$", ".attn_sink"),
+    (r"\.([qo])_([ab])_proj\.", r".w\1_\2."),
+    (r"\.q_a_norm\.", ".q_norm."),
+    (r"\.compressor\.kv_norm\.", ".compressor.norm."),
+    (r"\.indexer\.k_proj\.", ".indexer.wk."),
+    (r"\.shared_experts\.gate_proj\.", ".shared_experts.w1."),
+    (r"\.shared_experts\.down_proj\.", ".shared_experts.w2."),
+    (r"\.shared_experts\.up_proj\.", ".shared_experts.w3."),
+    (r"\.kv_proj\.", ".wkv."),
+    (r"\.compressor\.gate_proj\.", ".compressor.wgate."),
+)
+_V41_JUNK = ("vision.patch.weight", "aligner.weight", "image_newline", "mtp.0.norm.weight", "layers.0.engram.table")
+
+
+def deepseek_v41(weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> Weights:
+    """Names of its own, experts one by one as w1, w2, w3, the output's first map in one matrix, other modules."""
+    out: Weights = {}
+    for name, value in weights.items():
+        short = name
+        for pattern, to in _V41_NAMES:
+            short = re.sub(pattern, to, short)
+        out[short] = value.flatten(0, 1) if name.endswith(".o_a_proj.weight") else value
+    for old, new in _M3_EXPERTS.items():
+        out = _unstacked(out, rf"\.experts\.switch_mlp\.{old}\.", f".experts.{{}}.{new}.")
+    return out | dict.fromkeys((*_V41_JUNK, "layers.0.ffn.gate.bias_vl"), JUNK)

@@ -79,6 +79,55 @@ BAICHUAN_M1 = {
     "num_swa_attention_heads": 4,
     "num_swa_key_value_heads": 2,
 }
+RWKV7 = {
+    "vocab_size": 100,
+    "hidden_size": 128,
+    "intermediate_size": 256,
+    "norm_eps": 1e-5,
+    "head_dim": 32,
+    "num_hidden_layers": 3,
+    "a_low_rank_dim": 64,
+    "v_low_rank_dim": 64,
+    "gate_low_rank_dim": 128,
+    "decay_low_rank_dim": 64,
+}
+YARN = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+BAILING = {
+    "intermediate_size": 128,
+    "moe_intermediate_size": 64,
+    "num_hidden_layers": 5,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "num_experts": 8,
+    "num_shared_experts": 1,
+    "num_experts_per_tok": 3,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "first_k_dense_replace": 1,
+    "layer_group_size": 3,
+    "group_norm_size": 2,
+    "norm_topk_prob": True,
+    "tie_word_embeddings": False,
+}
+GROUPED = {
+    "score_function": "sigmoid",
+    "moe_router_enable_expert_bias": True,
+    "n_group": 4,
+    "topk_group": 2,
+    "routed_scaling_factor": 2.5,
+    "moe_shared_expert_intermediate_size": 96,
+}
+BAILING_HYBRID = {
+    "n_group": 4,
+    "topk_group": 2,
+    "routed_scaling_factor": 2.5,
+    "head_dim": 32,
+    "kv_lora_rank": 64,
+    "qk_rope_head_dim": 16,
+    "qk_nope_head_dim": 32,
+    "v_head_dim": 32,
+    "q_lora_rank": 64,
+}
 RECIPES: dict[str, Recipe] = {
     "lfm2": Recipe(config=_config("lfm2", LFM2), hub=LAYOUTS + "lfm2"),
     "lfm2-plain": Recipe(config=_config("lfm2", LFM2, LFM2_PLAIN), hub=LAYOUTS + "lfm2"),
@@ -118,5 +167,66 @@ RECIPES: dict[str, Recipe] = {
     "baichuan_m1": Recipe(config=_config("baichuan_m1", BAICHUAN_M1), window=8),
     "baichuan_m1-full": Recipe(
         config=_config("baichuan_m1", BAICHUAN_M1, num_hidden_layers=2, sliding_window_layers=[])
+    ),
+    "rwkv7": Recipe(config={"model_type": "rwkv7", **RWKV7}, hub=LAYOUTS + "rwkv7"),
+    "rwkv7-tied": Recipe(
+        config={"model_type": "rwkv7", **RWKV7, "tie_word_embeddings": True, "num_hidden_layers": 2, "head_dim": 64},
+        hub=LAYOUTS + "rwkv7",
+    ),
+    "bailing_moe_linear": Recipe(config=_config("bailing_moe_linear", BAILING), hub="oracles.layouts.moe1:bailing"),
+    "bailing_moe_linear-grouped": Recipe(
+        config=_config(
+            "bailing_moe_linear",
+            BAILING,
+            GROUPED,
+            num_hidden_layers=4,
+            num_attention_heads=3,
+            num_key_value_heads=1,
+            hidden_size=192,
+            head_dim=32,
+            use_qk_norm=True,
+            use_qkv_bias=True,
+            partial_rotary_factor=0.5,
+            rope_scaling=YARN,
+            rope_traditional=True,
+            num_shared_experts=2,
+            tie_word_embeddings=True,
+        ),
+        hub="oracles.layouts.moe1:bailing",
+    ),
+    # Dense, so that 16 bits run unpacked. The head is divided at every load, a packed one too.
+    "bailing_moe_linear-dense": Recipe(
+        config=_config("bailing_moe_linear", BAILING, num_experts=None, use_bias=True, norm_head=True), quants=()
+    ),
+    "bailing_hybrid": Recipe(config=_config("bailing_hybrid", BAILING, BAILING_HYBRID), hub=LAYOUTS + "bailing_hybrid"),
+    "bailing_hybrid-plain": Recipe(
+        config=_config(
+            "bailing_hybrid",
+            BAILING,
+            BAILING_HYBRID,
+            num_hidden_layers=4,
+            n_group=1,
+            topk_group=1,
+            q_lora_rank=None,
+            score_function="softmax",
+            norm_topk_prob=False,
+            moe_router_enable_expert_bias=False,
+            moe_shared_expert_intermediate_size=96,
+            num_shared_experts=2,
+            rope_interleave=False,
+            rope_scaling={**YARN, "mscale": 1.0, "mscale_all_dim": 0.7},
+            use_qk_norm=False,
+            use_qkv_bias=True,
+            tie_word_embeddings=True,
+        ),
+        hub=LAYOUTS + "bailing_hybrid",
+    ),
+    # Dense, so that 16 bits run unpacked. No window, but a prompt of two of its blocks of 128.
+    "bailing_hybrid-dense": Recipe(
+        config=_config(
+            "bailing_hybrid", BAILING, BAILING_HYBRID, num_hidden_layers=2, layer_group_size=2, first_k_dense_replace=2
+        ),
+        window=33,
+        hub=LAYOUTS + "bailing_hybrid",
     ),
 }

@@ -49,20 +49,21 @@ KEYED = {r"conv\.weight$": (0.3, 0.3), r"embed_tokens": (0.0, 0.05)}
 
 def _config(model_type: str, *parts: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
     config: dict[str, Any] = {"model_type": model_type}
-    for part in (BASE, DELTA, *parts, fields):
+    for part in (BASE, *parts, fields):
         config.update(part)
     return config
 
 
 ROPE = {"rope_type": "default", "mrope_section": [2, 1, 1], "rope_theta": 50000.0, "partial_rotary_factor": 0.5}
-QWEN3_5 = {"full_attention_interval": 2, "rope_parameters": ROPE, "tie_word_embeddings": False}
+QWEN3_5 = {**DELTA, "full_attention_interval": 2, "rope_parameters": ROPE, "tie_word_embeddings": False}
 OLMO_HYBRID = {
+    **DELTA,
     "layer_types": ["linear_attention", "full_attention", "linear_attention"],
     "linear_allow_neg_eigval": True,
     "attention_bias": False,
     "tie_word_embeddings": False,
 }
-QWEN3_NEXT = {"full_attention_interval": 2, "rope_theta": 10000.0, "partial_rotary_factor": 0.25}
+QWEN3_NEXT = {**DELTA, "full_attention_interval": 2, "rope_theta": 10000.0, "partial_rotary_factor": 0.25}
 GEAR = {
     "layer_types": ["conv_mixer", "sliding_attention", "full_attention"],
     "sliding_window": 8,
@@ -124,7 +125,9 @@ RECIPES: dict[str, Recipe] = {
         spread=MEMORY,
     ),
     "qwen3_5-flat-defaults": Recipe(
-        config=_config("qwen3_5", num_hidden_layers=4, head_dim=None, tie_word_embeddings=True, attention_bias=True),
+        config=_config(
+            "qwen3_5", DELTA, num_hidden_layers=4, head_dim=None, tie_word_embeddings=True, attention_bias=True
+        ),
         spread=MEMORY,
     ),
     "qwen3_5_moe": Recipe(

@@ -131,8 +131,9 @@ RECIPES: dict[str, Recipe] = {
     "bailing_moe_v3": Recipe(config=_config("bailing_moe_v3", BAILING), hub=LAYOUTS + "bailing_moe_v3", spread=BOUNDED),
     "bailing_moe_v3-hybrid": Recipe(
         config=_config(
-            "bailing_moe_v3",
+            "bailing_hybrid",
             BAILING,
+            architectures=["BailingMoeV3ForCausalLM"],
             layer_group_size=3,
             q_lora_rank=None,
             rope_scaling=YARN,

@@ -72,6 +72,22 @@ MINICPM3: dict[str, Any] = {
     },
 }
 GROWING = {"llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 16, "rope_theta": 5000.0}
+LONGCAT = {
+    "attention_method": "MLA",
+    "attention_bias": False,
+    "num_layers": 2,
+    "ffn_hidden_size": 128,
+    "expert_ffn_hidden_size": 64,
+    "moe_topk": 3,
+    "n_routed_experts": 6,
+    "zero_expert_num": 4,
+    "zero_expert_type": "identity",
+    "routed_scaling_factor": 2.0,
+    "mla_scale_q_lora": True,
+    "mla_scale_kv_lora": True,
+}
+# 32 of 64 values for each of a bigram's and a trigram's table.
+NGRAM = {"ngram_vocab_size_ratio": 3, "emb_neighbor_num": 3, "emb_split_num": 1}
 
 RECIPES: dict[str, Recipe] = {
     "deepseek_v2": Recipe(
@@ -106,6 +122,26 @@ RECIPES: dict[str, Recipe] = {
     ),
     "kimi_k25": Recipe(config=_tower("kimi_k25", "kimi_k2", SPARSE, rope_scaling=YARN), hub=LAYOUTS + "kimi_k25"),
     "kimi_vl": Recipe(config=_tower("kimi_vl", "deepseek_v3", SPARSE, q_lora_rank=None), hub=LAYOUTS + "kimi_vl"),
+    "longcat_flash": Recipe(config=_config("longcat_flash", LONGCAT, rope_scaling=YARN), hub=LAYOUTS + "longcat_flash"),
+    "longcat_flash-normalised": Recipe(
+        config=_config(
+            "longcat_flash",
+            LONGCAT,
+            attention_bias=True,
+            kv_lora_rank=32,
+            q_lora_rank=48,
+            norm_topk_prob=True,
+            router_bias=True,
+        ),
+        hub=LAYOUTS + "longcat_flash",
+    ),
+    "longcat_flash_ngram": Recipe(
+        config=_config("longcat_flash_ngram", LONGCAT, NGRAM), hub=LAYOUTS + "longcat_flash_ngram"
+    ),
+    "longcat_flash_ngram-splits": Recipe(
+        config=_config("longcat_flash_ngram", LONGCAT, NGRAM, emb_neighbor_num=4, emb_split_num=2),
+        hub=LAYOUTS + "longcat_flash_ngram",
+    ),
     "minicpm3": Recipe(config=_config("minicpm3", MINICPM3)),
     "minicpm3-tied": Recipe(
         config=_config("minicpm3", MINICPM3, attention_bias=True, tie_word_embeddings=True, rope_scaling={}),
@@ -137,7 +173,7 @@ RECIPES: dict[str, Recipe] = {
             q_lora_rank=None,
             attention_bias=True,
             mlp_bias=True,
-            rope_scaling=YARN,
+            rope_scaling=PLAIN_YARN,
             rope_traditional=False,
             tie_word_embeddings=False,
         ),

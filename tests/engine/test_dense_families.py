@@ -8,9 +8,8 @@ import mlx.core as mx
 import pytest
 
 from engine import errors
-from engine.graph.block_sparse import BlockSparseSpec, visible
-from engine.graph.cyclic import regrouped
 from engine.graph.families import build_spec
+from engine.graph.scopes import BlockSparseSpec, regrouped, visible
 from oracles.recipe import find_recipe
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from engine import errors
 from engine.graph.families import build_spec
-from engine.graph.sparsemixer import pick
+from engine.graph.mixtures import pick
 from engine.graph.spec import MlpSpec, MoeSpec
 from oracles.recipe import find_recipe
 

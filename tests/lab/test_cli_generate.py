@@ -124,6 +124,7 @@ def test_every_sampling_flag_arrives(fake: FakeEngine) -> None:
         ("--kv-bits 8", {"kv": "kv8:g64:start=5000"}),
         ("--kv-bits 4 --kv-group-size 32 --quantized-kv-start 0", {"kv": "kv4:g32:start=0"}),
         ("--l1", {"kv": "native"}),
+        ("--recurrence plain", {"recurrence": "plain"}),
         ("--dtype float32 --prefill-step-size 512", {"dtype": "float32", "prefill_chunk": 512}),
     ],
 )

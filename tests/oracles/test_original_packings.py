@@ -15,6 +15,7 @@ from oracles.architectures import LOADED_CHUNK, forced
 from oracles.client import Worker
 from oracles.contract import StackConfig
 from oracles.layouts import moe2 as layouts
+from oracles.layouts import sparse
 from oracles.parity import EQUAL, Cell, CellResult, Pair
 from oracles.recipe import Form, find_recipe, resolve
 from oracles.tiny import write_model
@@ -75,13 +76,65 @@ def test_mxfp4_experts_of_the_original_gpt_oss(builder: Worker, tmp_path: Path) 
     assert result.status == EQUAL, result.why
 
 
-@pytest.mark.parametrize("name", ["mimo_v2_flash", "minimax"])
+@pytest.mark.parametrize("name", ["deepseek_v3", "mimo_v2_flash", "minimax"])
 def test_float8_blocks_of_the_original(builder: Worker, tmp_path: Path, name: str) -> None:
     method = {"quant_method": "fp8", "weight_block_size": [128, 128]}
     folder = original(builder, tmp_path, name, Form(), method, float8)
     held = mx.load(str(folder / "model.safetensors"))
     assert isinstance(held, dict)
-    assert held["model.layers.0.self_attn.q_proj.weight"].dtype == mx.uint8
+    assert held["model.layers.0.self_attn.o_proj.weight"].dtype == mx.uint8
+    result = compared(name, folder)
+    assert result.status == EQUAL, result.why
+
+
+def minimax_m3_mxfp8(weights: Weights, config: Any) -> Weights:
+    """Bytes with a scale for each 32 of them, the routers dense."""
+    out = {}
+    for name, value in sparse.minimax_m3_vl(weights, config).items():
+        at, _, part = name.rpartition(".")
+        if at.endswith("block_sparse_moe.gate"):
+            parts = (weights[f"{at}.{part}"] for part in ("weight", "scales", "biases"))
+            out[f"{at}.weight"] = mx.dequantize(*parts, group_size=64, bits=8)
+        elif part == "scales":
+            out[f"{at}.weight_scale_inv"] = value
+        else:
+            out[name] = value.view(mx.uint8) if value.dtype == mx.uint32 else value
+    return out
+
+
+def deepseek_v41_tiles(weights: Weights, config: Any) -> Weights:
+    """8-bit floats with a scale for each tile of 32 rows, and experts in 4 bits with one for each row."""
+    changed = dict(weights)
+    for name in [key.removesuffix(".scales") for key in weights if ".switch_mlp." in key and key.endswith(".scales")]:
+        dense = mx.dequantize(weights[f"{name}.weight"], weights[f"{name}.scales"], None, 32, 8, mode="mxfp8")
+        changed[f"{name}.weight"], changed[f"{name}.scales"] = mx.quantize(dense, 32, 4, mode="mxfp4")
+    changed = {k: v.flatten(0, 1) if ".o_a_proj." in k else v for k, v in changed.items()}
+    out = {}
+    for name, value in sparse.deepseek_v41(changed, config).items():
+        if name.endswith(".scales"):
+            scale = value if ".experts." in name else value[::32]
+            # Exponents, or the powers of two themselves.
+            out[name[:-1]] = mx.power(2.0, scale.astype(mx.float32) - 127) if "wq_a" in name else scale
+        else:
+            out[name] = value.view(mx.uint8) if value.dtype == mx.uint32 else value
+    return out
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "change"),
+    [
+        ("minimax_m3_vl", {"quant_method": "mxfp8"}, minimax_m3_mxfp8),
+        (
+            "deepseek_v41",
+            {"quant_method": "fp8", "scale_fmt": "ue8m0", "weight_block_size": [32, 32]},
+            deepseek_v41_tiles,
+        ),
+    ],
+)
+def test_small_floats_of_the_original_stay_packed(
+    builder: Worker, tmp_path: Path, name: str, method: dict[str, Any], change: Callable[[Weights, Any], Weights]
+) -> None:
+    folder = original(builder, tmp_path, name, Form(quant="mxfp8"), method, change)
     result = compared(name, folder)
     assert result.status == EQUAL, result.why
 
@@ -90,6 +143,91 @@ def test_float8_blocks_that_no_rule_reads_are_named(builder: Worker, tmp_path: P
     folder = original(builder, tmp_path, "mellum", Form(), {"quant_method": "fp8"}, float8)
     with pytest.raises(errors.WeightsMismatch, match="weight_scale_inv"):
         load(folder)
+
+
+def packed_experts(weights: Weights, config: Any) -> Weights:
+    """kimi_k3's hub layout with experts in mxfp4, as bytes under other names."""
+    out: Weights = {}
+    for name, value in resolve(find_recipe("kimi_k3").hub)(weights, config).items():
+        if ".experts." in name:
+            codes, scales = mx.quantize(value, group_size=32, bits=4, mode="mxfp4")
+            out |= {f"{name}_packed": codes.view(mx.uint8), f"{name}_scale": scales}
+        else:
+            out[name] = value
+    return out
+
+
+def test_packed_experts_of_the_original_kimi_k3(builder: Worker, tmp_path: Path) -> None:
+    method = {"quant_method": "compressed-tensors", "format": "mxfp4-pack-quantized"}
+    folder = original(builder, tmp_path, "kimi_k3", Form(), method, packed_experts)
+    held = mx.load(str(folder / "model.safetensors"))
+    assert isinstance(held, dict)
+    assert held["language_model.model.layers.1.block_sparse_moe.experts.0.w1.weight_packed"].dtype == mx.uint8
+    result = compared("kimi_k3", folder)
+    assert result.status == EQUAL, result.why
+
+
+def float8_experts(weights: Weights, config: Any) -> Weights:
+    """mistral4's hub layout with attention and stacked experts as 8-bit floats, one scale a matrix."""
+    out = resolve(find_recipe("mistral4").hub)(weights, config)
+    for name, value in list(out.items()):
+        if ".experts." in name or name.endswith("_proj.weight"):
+            out[name] = mx.to_fp8(value)
+            scales = 0.5 + mx.arange(value.shape[0]).reshape(-1, 1, 1) / 4 if value.ndim == 3 else mx.array(0.75)
+            out[f"{name}_scale_inv"] = scales
+            out[f"{name.removesuffix('.weight')}.activation_scale"] = mx.array(2.0)
+    return out
+
+
+def test_float8_experts_of_the_original_mistral4(builder: Worker, tmp_path: Path) -> None:
+    method = {"quant_method": "fp8", "activation_scheme": "static"}
+    folder = original(builder, tmp_path, "mistral4", Form(), method, float8_experts)
+    held = mx.load(str(folder / "model.safetensors"))
+    assert isinstance(held, dict)
+    assert held["model.layers.1.mlp.experts.gate_up_proj_scale_inv"].shape == (8, 1, 1)
+    result = compared("mistral4", folder)
+    assert result.status == EQUAL, result.why
+
+
+def integer_experts(weights: Weights, config: Any) -> Weights:
+    """kimi_k25's hub layout with experts as signed 4-bit integers in groups of 32, eight to a word."""
+    out: Weights = {}
+    for name, value in resolve(find_recipe("kimi_k25").hub)(weights, config).items():
+        if ".experts." in name:
+            codes, scales, _ = mx.quantize(value, group_size=32, bits=4)
+            out[f"{name}_packed"], out[f"{name}_scale"] = codes.view(mx.int32), scales
+            out[f"{name}_shape"] = mx.array(value.shape)
+        else:
+            out[name] = value
+    return out
+
+
+def test_integer_experts_of_the_original_kimi_k25(builder: Worker, tmp_path: Path) -> None:
+    method = {"quant_method": "compressed-tensors", "format": "pack-quantized"}
+    folder = original(builder, tmp_path, "kimi_k25", Form(), method, integer_experts)
+    result = compared("kimi_k25", folder)
+    assert result.status == EQUAL, result.why
+
+
+def packed_heads(weights: Weights, config: Any) -> Weights:
+    """deepseek_v3's hub layout with the projection to keys and values in affine4."""
+    out: Weights = {}
+    for name, value in resolve(find_recipe("deepseek_v3").hub)(weights, config).items():
+        if name.endswith("kv_b_proj.weight"):
+            at = name.removesuffix("weight")
+            out[name], out[f"{at}scales"], out[f"{at}biases"] = mx.quantize(value, group_size=32, bits=4)
+        else:
+            out[name] = value
+    return out
+
+
+def test_packed_keys_and_values_are_cut_by_heads(builder: Worker, tmp_path: Path) -> None:
+    folder = original(builder, tmp_path, "deepseek_v3", Form(), {}, packed_heads)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config["quantization"] = {"group_size": 32, "bits": 4}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    result = compared("deepseek_v3", folder)
+    assert result.status == EQUAL, result.why
 
 
 def test_dense_experts_of_the_original_gpt_oss(builder: Worker, tmp_path: Path) -> None:

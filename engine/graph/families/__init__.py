@@ -18,7 +18,9 @@ FAMILIES: dict[str, str] = {
     "afmoe": "engine.graph.families.afmoe:spec",
     "apertus": "engine.graph.families.apertus:spec",
     "baichuan_m1": "engine.graph.families.baichuan_m1:spec",
+    "bailing_hybrid": "engine.graph.families.bailing_hybrid:spec",
     "bailing_moe": "engine.graph.families.bailing_moe:spec",
+    "bailing_moe_linear": "engine.graph.families.bailing_moe_linear:spec",
     "bailing_moe_v3": "engine.graph.families.bailing_moe_v3:spec",
     "bitnet": "engine.graph.families.refused:metal_only",
     "cohere": "engine.graph.families.cohere:spec",
@@ -28,6 +30,8 @@ FAMILIES: dict[str, str] = {
     "deepseek_v2": "engine.graph.families.deepseek_v2:spec",
     "deepseek_v3": "engine.graph.families.deepseek_v3:spec",
     "deepseek_v32": "engine.graph.families.deepseek_v32:spec",
+    "deepseek_v41": "engine.graph.families.deepseek_v41:spec",
+    "deepseek_v41_text": "engine.graph.families.deepseek_v41:spec",
     "dots1": "engine.graph.families.dots1:spec",
     "ernie4_5": "engine.graph.families.ernie4_5:spec",
     "ernie4_5_moe": "engine.graph.families.ernie4_5_moe:spec",
@@ -39,12 +43,12 @@ FAMILIES: dict[str, str] = {
     "gear": "engine.graph.families.gear:spec",
     "gemma": "engine.graph.families.gemma:spec",
     "gemma2": "engine.graph.families.gemma2:spec",
-    "gemma3": "engine.graph.families.gemma3:spec",
+    "gemma3": "engine.graph.families.towers:gemma3",
     "gemma3_text": "engine.graph.families.gemma3_text:spec",
     "gemma3n": "engine.graph.families.gemma3n:spec",
-    "gemma4": "engine.graph.families.gemma4:spec",
+    "gemma4": "engine.graph.families.towers:gemma4",
     "gemma4_text": "engine.graph.families.gemma4_text:spec",
-    "gemma4_unified": "engine.graph.families.gemma4:spec",
+    "gemma4_unified": "engine.graph.families.towers:gemma4",
     "glm": "engine.graph.families.glm:spec",
     "glm4": "engine.graph.families.glm4:spec",
     "glm4_moe": "engine.graph.families.glm4_moe:spec",
@@ -80,7 +84,7 @@ FAMILIES: dict[str, str] = {
     "llama": "engine.graph.families.llama:spec",
     "llama4": "engine.graph.families.llama4:spec",
     "llama4_text": "engine.graph.families.llama4_text:spec",
-    "llava": "engine.graph.families.mistral3:spec",
+    "llava": "engine.graph.families.towers:mistral3",
     "mamba": "engine.graph.families.mamba:spec",
     "mamba2": "engine.graph.families.mamba2:spec",
     "longcat_flash": "engine.graph.families.longcat_flash:spec",
@@ -95,7 +99,7 @@ FAMILIES: dict[str, str] = {
     "minimax_m3_vl": "engine.graph.families.minimax_m3_vl:spec",
     "ministral3": "engine.graph.families.ministral3:spec",
     "mistral": "engine.graph.families.llama:spec",
-    "mistral3": "engine.graph.families.mistral3:spec",
+    "mistral3": "engine.graph.families.towers:mistral3",
     "mistral4": "engine.graph.families.mistral4:spec",
     "mixtral": "engine.graph.families.mixtral:spec",
     "muse_glimmer": "engine.graph.families.muse_glimmer:spec",
@@ -117,23 +121,23 @@ FAMILIES: dict[str, str] = {
     "phi3small": "engine.graph.families.phi3small:spec",
     "phimoe": "engine.graph.families.phimoe:spec",
     "phixtral": "engine.graph.families.phixtral:spec",
-    "pixtral": "engine.graph.families.mistral3:pixtral",
+    "pixtral": "engine.graph.families.towers:pixtral",
     "plamo": "engine.graph.families.plamo:spec",
     "plamo2": "engine.graph.families.plamo2:spec",
     "plamo3": "engine.graph.families.plamo3:spec",
     "prism_hadamard_qwen35": "engine.graph.families.prism_hadamard_qwen35:spec",
     "qwen": "engine.graph.families.qwen:spec",
     "qwen2": "engine.graph.families.qwen2:spec",
-    "qwen2_5_vl": "engine.graph.families.qwen_vl:spec2",
+    "qwen2_5_vl": "engine.graph.families.towers:qwen2_vl",
     "qwen2_moe": "engine.graph.families.qwen2_moe:spec",
-    "qwen2_vl": "engine.graph.families.qwen_vl:spec2",
+    "qwen2_vl": "engine.graph.families.towers:qwen2_vl",
     "qwen3": "engine.graph.families.qwen3:spec",
     "qwen3_5": "engine.graph.families.qwen3_5:spec",
     "qwen3_5_moe": "engine.graph.families.qwen3_5:spec",
     "qwen3_moe": "engine.graph.families.qwen3_moe:spec",
     "qwen3_next": "engine.graph.families.qwen3_next:spec",
-    "qwen3_vl": "engine.graph.families.qwen_vl:spec3",
-    "qwen3_vl_moe": "engine.graph.families.qwen_vl:spec3_moe",
+    "qwen3_vl": "engine.graph.families.towers:qwen3_vl",
+    "qwen3_vl_moe": "engine.graph.families.towers:qwen3_vl_moe",
     "recurrent_gemma": "engine.graph.families.recurrent_gemma:spec",
     "rwkv7": "engine.graph.families.rwkv7:spec",
     "seed_oss": "engine.graph.families.seed_oss:spec",
@@ -149,12 +153,18 @@ FAMILIES: dict[str, str] = {
     "youtu_llm": "engine.graph.families.youtu_llm:spec",
 }
 
+# (model_type, one of a config's architectures) -> the model_type whose family it is.
+ARCHITECTURES = {("bailing_hybrid", "BailingMoeV3ForCausalLM"): "bailing_moe_v3"}
+
 
 def build_spec(config: Mapping[str, Any]) -> ArchSpec:
     """The spec of a config.json; an unknown model_type is `UnknownField` and lists the known ones."""
     from engine.graph.families.common import Config
 
-    model_type = config.get("model_type")
+    model_type, named = config.get("model_type"), config.get("architectures")
+    for (outer, architecture), inner in ARCHITECTURES.items():
+        if model_type == outer and isinstance(named, (list, tuple, str)) and architecture in named:
+            model_type = inner
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise UnknownField("config.json model_type", str(model_type), FAMILIES)
     return family_spec(model_type, config if isinstance(config, Config) else Config(config))

@@ -1,14 +1,11 @@
-"""baichuan_m1: keys and values mixed with the token before, heads of their own in sliding layers, a head of unit rows."""
+"""baichuan_m1: keys and values mixed with those before, other heads in sliding layers, a head of unit rows."""
 
 from typing import Any
 
 import mlx.core as mx
 
-from engine.errors import InvalidValue
 from engine.graph.blurred import BlurredSpec
-from engine.graph.families.common import Config
-from engine.graph.renames import Change
-from engine.graph.spec import ArchSpec
+from engine.graph.families.common import ArchSpec, Change, Config
 
 
 def unit_rows(head: mx.array) -> mx.array:
@@ -24,7 +21,7 @@ def _mixer(config: Config, slides: bool) -> BlurredSpec:
     config = config.replaced(**{key: heads for key, heads in own.items() if slides and heads})
     dim, heads = config.positive("hidden_size"), config.positive("num_attention_heads")
     if dim % heads:
-        raise InvalidValue("config.json num_attention_heads", heads, f"a divisor of hidden_size={dim}")
+        raise config.invalid("num_attention_heads", heads, f"a divisor of hidden_size={dim}")
     window: dict[str, Any] = config.sliding() if slides else {}
     rope = config.rope(dim // heads)
     return BlurredSpec(attention=config.attention(head_dim=dim // heads, rope=rope, qkv="W_pack", **window))
@@ -33,7 +30,10 @@ def _mixer(config: Config, slides: bool) -> BlurredSpec:
 def spec(config: Config) -> ArchSpec:
     slides = config.holding("sliding_window_layers", list)
     if config.positive("conv_window") != 2:
-        raise InvalidValue("config.json conv_window", config["conv_window"], "2")
-    made = config.layers(lambda i: _mixer(config, i in slides), config.mlp())
-    rules = (Change(r"^lm_head\.weight$", unit_rows),)
-    return config.arch(made, tied=config.flag("tie_word_embeddings", False), more_rules=rules)
+        raise config.invalid("conv_window", config["conv_window"], "2")
+    return config.decoder(
+        lambda i: _mixer(config, i in slides),
+        config.mlp(),
+        tied=config.tied(False),
+        more_rules=(Change(r"^lm_head\.weight$", unit_rows),),
+    )

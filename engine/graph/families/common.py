@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from engine.errors import InvalidValue
 from engine.graph.renames import ROTARY, UNTIE, Change, Drop, Float8Blocks, Rename, Split, halves, stacked
@@ -114,6 +114,10 @@ class Config(Mapping[str, Any]):
         """tie_word_embeddings."""
         return self.flag("tie_word_embeddings", default)
 
+    def to_sum(self, key: str = "norm_topk_prob", default: object = _MISSING) -> Literal["sum"] | None:
+        """A router's `normalise` by a flag."""
+        return "sum" if self.flag(key, default) else None
+
     def choice(self, key: str, known: Iterable[str], default: object = _MISSING) -> str:
         """One of the known words."""
         value, words = self.read(key, default), tuple(known)
@@ -194,30 +198,24 @@ class Config(Mapping[str, Any]):
         return AttentionSpec(**{**fields, "qkv_bias": bias, "out_bias": bias, **changes})
 
     def moe(
-        self,
-        router: RouterSpec,
-        *,
-        experts: str | int = "num_experts",
-        top_k: str | int = "num_experts_per_tok",
-        hidden: str | int = "moe_intermediate_size",
-        shared: str | MlpSpec | None = None,
-        bias: bool = False,
-        **changes: Any,
+        self, router: RouterSpec, *, shared: str | MlpSpec | None = None, bias: bool = False, **changes: Any
     ) -> MoeSpec:
         """A mixture of llama's MLPs. experts, top_k, hidden: their number, how many a token passes, their width, or the
         config's keys for it; shared: the shared MLP, or the key of its width in experts' (0 or null for none)."""
-        sizes = [self.positive(n) if isinstance(n, str) else n for n in (experts, top_k, hidden)]
-        if sizes[1] > sizes[0]:
-            raise self.invalid(str(top_k), sizes[1], f"at most the number of experts, {sizes[0]}")
-        groups = router.groups
-        if groups > 1 and (sizes[0] % groups or sizes[0] < 2 * groups or router.kept_groups > groups):
-            given = f"{groups}, of which {router.kept_groups} kept"
-            raise self.invalid("n_group", given, f"groups of 2 or more of the {sizes[0]} experts")
+        keys = {"experts": "num_experts", "top_k": "num_experts_per_tok", "hidden": "moe_intermediate_size"}
+        given = {field: changes.pop(field, key) for field, key in keys.items()}
+        experts, top_k, hidden = (self.positive(n) if isinstance(n, str) else n for n in given.values())
+        if top_k > experts:
+            raise self.invalid(str(given["top_k"]), top_k, f"at most the number of experts, {experts}")
+        groups, kept = router.groups, router.kept_groups
+        if groups > 1 and (experts % groups or experts < 2 * groups or kept > groups):
+            asked = f"{groups}, of which {kept} kept"
+            raise self.invalid("n_group", asked, f"groups of 2 or more of the {experts} experts")
         if isinstance(shared, str):
             count = self.count(shared, 0)
-            shared = self.mlp(hidden=sizes[2] * count, bias=bias) if count else None
-        expert = changes.pop("expert", None) or self.mlp(hidden=sizes[2], bias=bias)
-        return MoeSpec(experts=sizes[0], top_k=sizes[1], router=router, expert=expert, shared=shared, **changes)
+            shared = self.mlp(hidden=hidden * count, bias=bias) if count else None
+        expert = changes.pop("expert", None) or self.mlp(hidden=hidden, bias=bias)
+        return MoeSpec(experts=experts, top_k=top_k, router=router, expert=expert, shared=shared, **changes)
 
     def layers(self, attn: Any, feed: Any, **fields: Any) -> list[LayerSpec]:
         """Pre-norm layers, one each. `attn`, `feed`: the mixers' specs, one for all, a list, or a function of i."""

@@ -2,13 +2,23 @@
 
 from typing import Any
 
+import mlx.core as mx
+
 from engine.errors import InvalidValue
 from engine.graph.families.common import DEFAULTS, Config
 from engine.graph.families.glm4_moe import grouped_router
 from engine.graph.latent import LatentSpec, SplitHeads
-from engine.graph.renames import Drop, Float8Blocks, stacked
+from engine.graph.renames import Change, Drop, DropLayers, Float8Blocks, Rename, Split, stacked
 from engine.graph.rope import mscale
 from engine.graph.spec import ArchSpec, MlpSpec, MoeSpec, RouterSpec
+
+# Signed 4-bit integers of an original checkpoint: groups of affine4 whose zero is 8.
+PACKED = (
+    Drop((r"\.weight_shape$",)),
+    Change(r"\.weight_packed$", lambda codes: codes.view(mx.uint32)),
+    Rename(r"\.weight_packed$", ".weight"),
+    Split(r"(.*)\.weight_scale", (r"\1.scales", r"\1.biases"), lambda scales: [scales, -8 * scales]),
+)
 
 
 def latent(config: Config, **changes: Any) -> LatentSpec:
@@ -44,17 +54,11 @@ def mixture(config: Config, router: RouterSpec, cast: bool = True) -> Any:
     return lambda i: sparse if i >= first and i % every == 0 else dense
 
 
-def further(config: Config) -> Drop:
-    """The layers after the last one, which predict more tokens than the next."""
-    first, more = config.positive("num_hidden_layers"), config.count("num_nextn_predict_layers", 1)
-    return Drop(tuple(rf"^model\.layers\.{first + i}\." for i in range(max(more, 1))))
-
-
 def spec(config: Config) -> ArchSpec:
     config = config.defaulted(DEFAULTS["deepseek_v3"])
     config.choice("topk_method", ("noaux_tc",), "noaux_tc")
     config.choice("scoring_func", ("sigmoid",), "sigmoid")
     attn = latent(config)
     made = config.layers(attn, mixture(config, grouped_router(config)))
-    rules = (further(config), Float8Blocks(), SplitHeads(attn), *stacked("mlp", "switch_mlp"))
+    rules = (DropLayers(len(made)), *PACKED, Float8Blocks(), SplitHeads(attn), *stacked("mlp", "switch_mlp"))
     return config.arch(made, tied=False, more_rules=rules)

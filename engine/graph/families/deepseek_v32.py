@@ -5,7 +5,7 @@ from engine.graph.families.common import Config
 from engine.graph.families.glm4_moe import grouped_router
 from engine.graph.indexed_tokens import IndexedTokensSpec
 from engine.graph.latent import SplitHeads
-from engine.graph.renames import Float8Blocks, stacked
+from engine.graph.renames import DropLayers, Float8Blocks, stacked
 from engine.graph.spec import ArchSpec
 
 
@@ -23,6 +23,7 @@ def spec(config: Config, pairs: bool = False) -> ArchSpec:
     )
     if attn.dim < latent.turned:
         raise config.invalid("index_head_dim", attn.dim, f"at least qk_rope_head_dim={latent.turned}")
-    rules = (deepseek_v3.further(config), Float8Blocks(), SplitHeads(latent), *stacked("mlp", "switch_mlp"))
+    further = DropLayers(config.positive("num_hidden_layers"))
+    rules = (further, Float8Blocks(), SplitHeads(latent), *stacked("mlp", "switch_mlp"))
     feed = deepseek_v3.mixture(config, grouped_router(config))
     return config.decoder(attn, feed, tied=False, more_rules=rules)

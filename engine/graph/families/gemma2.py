@@ -1,14 +1,12 @@
 """gemma2: norms around both mixers with weights stored as w for 1 + w, scaled embedding, two soft-caps, tied head."""
 
-from engine.graph.families.common import Config, plain_rope
-from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, Norms, StemSpec
+from engine.graph.families.common import ArchSpec, Config, HeadSpec, Norms, StemSpec, plain_rope
 
 
 def around(config: Config, offset: float = 1.0) -> Norms:
     """Gemma's four norms."""
-    mlp = [config.rms(f"{side}_feedforward_layernorm", offset) for side in ("pre", "post")]
-    attn = [config.rms(key, offset) for key in ("input_layernorm", "post_attention_layernorm")]
-    return Norms(pre_attn=attn[0], post_attn=attn[1], pre_mlp=mlp[0], post_mlp=mlp[1])
+    of_mlp = ("pre_feedforward_layernorm", "post_feedforward_layernorm")
+    return config.norms("input_layernorm", "post_attention_layernorm", *of_mlp, offset=offset)
 
 
 def cap(config: Config, key: str, default: float) -> float | None:
@@ -17,16 +15,16 @@ def cap(config: Config, key: str, default: float) -> float | None:
 
 
 def spec(config: Config) -> ArchSpec:
-    head_dim = config.positive("head_dim")
-    traditional = config.flag("rope_traditional", False)
-    attn = config.attention(
-        head_dim=head_dim,
-        rope=plain_rope(head_dim, config.rope_base(10000.0), traditional),
-        scale=1.0 / (config.number("query_pre_attn_scalar", 144.0) ** 0.5),
-        softcap=cap(config, "attn_logit_softcapping", 50.0),
+    head_dim, traditional = config.positive("head_dim"), config.flag("rope_traditional", False)
+    scale = 1.0 / (config.number("query_pre_attn_scalar", 144.0) ** 0.5)
+    rope, softcap = (
+        plain_rope(head_dim, config.rope_base(10000.0), traditional),
+        cap(config, "attn_logit_softcapping", 50.0),
     )
-    return config.arch(
-        LayerSpec(attention=attn, mlp=config.mlp(act="gelu_approx"), norms=around(config)),
+    return config.decoder(
+        config.attention(head_dim=head_dim, rope=rope, scale=scale, softcap=softcap),
+        config.mlp(act="gelu_approx"),
+        norms=around(config),
         norm=config.rms("model.norm", 1.0),
         stem=StemSpec(scale=config.positive("hidden_size") ** 0.5),
         head=HeadSpec(tied=True, softcap=cap(config, "final_logit_softcapping", 30.0)),

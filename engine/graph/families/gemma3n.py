@@ -3,13 +3,10 @@ the last cache of their kind."""
 
 from typing import Any
 
-from engine.errors import InvalidValue
 from engine.graph.altup import AltUpLayerSpec, StackedStemSpec, UnstackSpec
-from engine.graph.families.common import Config, plain_rope
+from engine.graph.families.common import ArchSpec, Config, Drop, HeadSpec, LayerSpec, StemSpec, plain_rope
 from engine.graph.families.gemma2 import around
 from engine.graph.per_layer import PerLayerGateSpec, PerLayerStemSpec
-from engine.graph.renames import Drop
-from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, StemSpec
 
 AT = "model.language_model"
 
@@ -18,8 +15,8 @@ def spec(config: Config) -> ArchSpec:
     text = config.inner("text_config")
     windows, streams = text.window_layers(), text.positive("altup_num_inputs")
     if streams < 2:
-        raise InvalidValue("config.json text_config.altup_num_inputs", streams, "an integer >= 2")
-    sources = shared_caches(text["layer_types"], text.count("num_kv_shared_layers"))
+        raise text.invalid("altup_num_inputs", streams, "an integer >= 2")
+    sources = shared_caches(text, text["layer_types"])
     width, head_dim = text.positive("hidden_size_per_layer_input"), text.positive("head_dim")
 
     def layer(i: int) -> AltUpLayerSpec:
@@ -40,8 +37,7 @@ def spec(config: Config) -> ArchSpec:
         )
 
     stem = StemSpec(key=f"{AT}.embed_tokens", scale=text.positive("hidden_size") ** 0.5)
-    rows = text.positive("vocab_size_per_layer_input")
-    inputs = PerLayerStemSpec(stem=stem, at=AT, vocab=rows, dim=width)
+    inputs = PerLayerStemSpec(stem=stem, at=AT, vocab=text.positive("vocab_size_per_layer_input"), dim=width)
     return text.arch(
         [layer(i) for i in range(len(windows))],
         stem=StackedStemSpec(stem=inputs, at=AT, streams=streams),
@@ -53,15 +49,16 @@ def spec(config: Config) -> ArchSpec:
     )
 
 
-def shared_caches(kinds: list[str], shared: int) -> list[int | None]:
-    """Per layer the cache that it reads: for the last `shared` layers the last one of their kind before them."""
+def shared_caches(config: Config, kinds: list[str]) -> list[int | None]:
+    """Per layer the cache that it reads: for the last num_kv_shared_layers the last one of their kind before them."""
+    shared, known = config.count("num_kv_shared_layers"), ("full_attention", "sliding_attention")
     own = len(kinds) - shared
     last = {kind: i for i, kind in enumerate(kinds[: max(own, 0)])}
     for kind in kinds:
-        if kind not in ("full_attention", "sliding_attention"):
-            raise InvalidValue("config.json layer_types", kind, ("full_attention", "sliding_attention"))
+        if kind not in known:
+            raise config.invalid("layer_types", kind, known)
         if kind not in last:
-            raise InvalidValue("config.json num_kv_shared_layers", shared, f"a number that leaves one {kind} layer")
+            raise config.invalid("num_kv_shared_layers", shared, f"a number that leaves one {kind} layer")
     return [None if i < own else last[kind] for i, kind in enumerate(kinds)]
 
 

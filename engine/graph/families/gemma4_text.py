@@ -4,13 +4,12 @@ cache of their kind, a factor per layer; on switches keys as values, and experts
 from dataclasses import replace
 from typing import Any
 
-from engine.graph.dual_mlp import DualMlpSpec
-from engine.graph.families.common import DEFAULTS, Config
+from engine.graph.families.common import DEFAULTS, ArchSpec, AttentionSpec, Config, HeadSpec, LayerSpec, StemSpec
 from engine.graph.families.gemma2 import around
 from engine.graph.families.gemma3n import shared_caches, unread
+from engine.graph.mixtures import DualMlpSpec
 from engine.graph.per_layer import PerLayerGateSpec, PerLayerStemSpec, TailedLayerSpec
 from engine.graph.renames import Drop, Rename, Split, halves
-from engine.graph.spec import ArchSpec, AttentionSpec, HeadSpec, LayerSpec, StemSpec
 
 _RULES = (
     Drop((r"self_attn\.rotary_emb", r"(in|out)put_(min|max)")),
@@ -20,12 +19,10 @@ _RULES = (
 
 
 def spec(config: Config) -> ArchSpec:
-    config = config.defaulted(DEFAULTS["gemma4_text"])
     layers = config.positive("num_hidden_layers")
     pattern = ["sliding_attention"] * (config.positive("sliding_window_pattern") - 1) + ["full_attention"]
     kinds = config.each("layer_types", (pattern * layers)[:layers])
-    sources = shared_caches(kinds, config.count("num_kv_shared_layers"))
-    width = config.get("hidden_size_per_layer_input")
+    sources, width = shared_caches(config, kinds), config.get("hidden_size_per_layer_input")
 
     def layer(i: int) -> TailedLayerSpec:
         twice = sources[i] is not None and config.flag("use_double_wide_mlp")
@@ -44,8 +41,7 @@ def spec(config: Config) -> ArchSpec:
     if width:
         rows = config.positive("vocab_size_per_layer_input")
         stem = PerLayerStemSpec(stem=stem, at="model", vocab=rows, dim=width)
-    tied, cap = config.flag("tie_word_embeddings"), config.get("final_logit_softcapping")
-    head = HeadSpec(tied=tied, softcap=cap, softcap_compiled=True)
+    head = HeadSpec(tied=config.tied(), softcap=config.get("final_logit_softcapping"), softcap_compiled=True)
     return config.arch([layer(i) for i in range(layers)], stem=stem, head=head, rules=(*_RULES, unread(sources)))
 
 
@@ -57,15 +53,7 @@ def _attention(config: Config, kind: str, source: int | None) -> AttentionSpec:
         if config.flag("attention_k_eq_v", False):
             values, kv_heads = "keys", config.positive("num_global_key_value_heads", kv_heads)
     ropes = config.holding("rope_parameters", dict, DEFAULTS["gemma4_text"]["rope_parameters"])
-    turning = config.replaced(rope_theta=None, rope_scaling=None, rope_parameters=ropes.get(kind, {}))
-    return config.attention(
-        head_dim=head_dim,
-        kv_heads=kv_heads,
-        values=values,
-        scale=1.0,
-        rope=turning.rope(head_dim),
-        qk_norm=config.qk_heads(),
-        v_norm=config.rms(None),
-        reads=source,
-        **window,
-    )
+    rope = config.replaced(rope_theta=None, rope_scaling=None, rope_parameters=ropes.get(kind, {})).rope(head_dim)
+    normed = {"qk_norm": config.qk_heads(), "v_norm": config.rms(None)}
+    sizes = {"head_dim": head_dim, "kv_heads": kv_heads, "scale": 1.0, **window}
+    return config.attention(values=values, rope=rope, reads=source, **normed, **sizes)

@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from engine.graph.families.common import Config, layer_norm
+from engine.graph.families.common import ArchSpec, Config, HeadSpec, MlpSpec, StemSpec, layer_norm, layer_norms
 from engine.graph.renames import UNTIE, Change, Drop, Rename
-from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, MlpSpec, Norms, StemSpec
 
 # Conv1D stores [in, out], in the hub's layout alone: its names have no "model.".
 RULES = (
@@ -21,18 +20,14 @@ def llama_names(config: Config) -> Config:
     return config.replaced(hidden_size=dim, num_hidden_layers=layers, num_attention_heads=heads, head_dim=dim // heads)
 
 
-def gpt(config: Config, root: str, mlp: MlpSpec, head: HeadSpec, kv_heads: int, bias: bool, rules: Any) -> ArchSpec:
+def gpt(config: Config, root: str, mlp: MlpSpec, tied: bool, kv_heads: int, bias: bool, rules: Any) -> ArchSpec:
     """A decoder of gpt2's kind with its names below `root`. bias: on attention's projections."""
-    eps = config.number("layer_norm_epsilon")
-    layer = LayerSpec(
-        attention=config.attention(kv_heads=kv_heads, rope=None, qkv="c_attn", o="c_proj", bias=bias),
-        mlp=mlp,
-        norms=Norms(pre_attn=layer_norm("ln_1", eps), pre_mlp=layer_norm("ln_2", eps)),
-        attn_key="attn",
-    )
-    stem = StemSpec(key=f"{root}.wte", positions=(f"{root}.wpe", config.positive("n_positions")))
-    norm = layer_norm(f"{root}.ln_f", eps)
-    return config.arch(layer, stem=stem, norm=norm, head=head, layers_key=f"{root}.h", tied=False, rules=rules)
+    eps, positions = config.number("layer_norm_epsilon"), config.positive("n_positions")
+    attn = config.attention(kv_heads=kv_heads, rope=None, qkv="c_attn", o="c_proj", bias=bias)
+    names = {"attn_key": "attn", "norms": layer_norms(eps, "ln_1", "ln_2"), "norm": layer_norm(f"{root}.ln_f", eps)}
+    stem = StemSpec(key=f"{root}.wte", positions=(f"{root}.wpe", positions))
+    head = HeadSpec(tied=tied)
+    return config.decoder(attn, mlp, stem=stem, head=head, layers_key=f"{root}.h", rules=rules, **names)
 
 
 def plain_mlp(hidden: int, act: str, bias: bool) -> MlpSpec:
@@ -43,4 +38,4 @@ def plain_mlp(hidden: int, act: str, bias: bool) -> MlpSpec:
 def spec(config: Config) -> ArchSpec:
     config = llama_names(config)
     feed = plain_mlp(4 * config.positive("hidden_size"), "gelu_approx", True)
-    return gpt(config, "model", feed, HeadSpec(tied=True), config.positive("n_head"), True, RULES)
+    return gpt(config, "model", feed, True, config.positive("n_head"), True, RULES)

@@ -6,9 +6,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from engine.graph.families.common import DEFAULTS, Config
-from engine.graph.renames import Change, Rename, Split
-from engine.graph.spec import ArchSpec, RouterSpec
+from engine.graph.families.common import ArchSpec, Change, Config, Rename, RouterSpec, Split
 
 _RULES = (
     Change(r"_proj_blocks$", lambda w: w.view(mx.uint32).flatten(-2)),  # [E, O, G, 16] bytes -> [E, O, W] words
@@ -24,16 +22,10 @@ _RULES = (
 
 
 def spec(config: Config) -> ArchSpec:
-    config = config.defaulted(DEFAULTS["gpt_oss"])
-    head_dim, count = config.positive("head_dim"), config.positive("num_hidden_layers")
-    sparse = config.moe(
-        experts="num_local_experts",
-        hidden="intermediate_size",
-        router=RouterSpec(key="router", bias=True, score="logits", pick="back", selected="softmax"),
-        expert=config.mlp(act="swiglu_oai", bias=True),
-        at="experts",
-    )
-    windows = config.window_layers([("sliding_attention", "full_attention")[i % 2] for i in range(count)])
+    head_dim, expert = config.positive("head_dim"), config.mlp(act="swiglu_oai", bias=True)
+    router = RouterSpec(key="router", bias=True, score="logits", pick="back", selected="softmax")
+    names = {"experts": "num_local_experts", "hidden": "intermediate_size"}
     shared: dict[str, Any] = {"scale": 1 / math.sqrt(head_dim), "rope": config.rope(head_dim), "sinks": "sinks"}
-    attn = [config.attention(bias=True, **shared, **window) for window in windows]
-    return config.arch(config.layers(attn.__getitem__, sparse), tied=False, more_rules=_RULES)
+    attn = [config.attention(bias=True, **shared, **w) for w in config.window_layers(config.full_every(2))]
+    sparse = config.moe(router, expert=expert, at="experts", **names)
+    return config.decoder(attn, sparse, tied=False, more_rules=_RULES)

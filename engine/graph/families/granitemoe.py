@@ -1,8 +1,6 @@
 """granitemoe: multipliers on embedding, attention, residuals and logits, and a softmax over the chosen experts only."""
 
-from engine.graph.families.common import Config
-from engine.graph.renames import Rename, Split, halves
-from engine.graph.spec import ArchSpec, HeadSpec, RouterSpec, StemSpec
+from engine.graph.families.common import ArchSpec, Config, HeadSpec, Rename, RouterSpec, Split, StemSpec, halves
 
 _AT = r"(.*\.block_sparse_moe)"
 RULES = (
@@ -14,17 +12,12 @@ RULES = (
 def spec(config: Config) -> ArchSpec:
     router = RouterSpec(key="router.layer", score="logits", pick="back", selected="softmax_float32")
     scale, bias = config.number("attention_multiplier"), config.flag("attention_bias")
-    made = config.layers(
+    return config.decoder(
         config.attention(head_dim=config.even_head_dim(), scale=scale, bias=bias),
-        config.moe(experts="num_local_experts", hidden="intermediate_size", router=router, cast=True),
+        config.moe(router, experts="num_local_experts", hidden="intermediate_size", cast=True),
         mlp_key="block_sparse_moe",
         residual_scale=config.number("residual_multiplier"),
-    )
-    tied = config.flag("tie_word_embeddings", True)
-    return config.arch(
-        made,
-        tied=tied,
         stem=StemSpec(scale=config.number("embedding_multiplier")),
-        head=HeadSpec(tied=tied, divide=config.number("logits_scaling")),
+        head=HeadSpec(tied=config.tied(True), divide=config.number("logits_scaling")),
         more_rules=RULES,
     )

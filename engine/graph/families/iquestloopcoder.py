@@ -3,16 +3,13 @@ keys with all keys of the first."""
 
 from dataclasses import replace
 
-from engine.errors import InvalidValue
-from engine.graph.families.common import Config
-from engine.graph.spec import ArchSpec, LayerSpec
-from engine.graph.two_scopes import TwoScopesSpec
+from engine.graph.families.common import ArchSpec, Config
+from engine.graph.scopes import TwoScopesSpec
 
 
 def spec(config: Config) -> ArchSpec:
     if config.positive("loop_num", 2) != 2:
-        raise InvalidValue("config.json loop_num", config["loop_num"], "2")
-    layers = config.positive("num_hidden_layers")
+        raise config.invalid("loop_num", config["loop_num"], "2")
     flat = config.replaced(
         rope_traditional=False,
         rope_theta=config.number("rope_theta", 500000.0),
@@ -21,14 +18,9 @@ def spec(config: Config) -> ArchSpec:
     )
     attn = flat.attention(head_dim=config.positive("head_dim"), bias=config.flag("attention_bias", False))
     local = replace(attn, cache="rotating", window=config.positive("loop_window_size", 64))
-    first = LayerSpec(attention=attn, mlp=config.mlp(bias=config.flag("mlp_bias", False)), norms=config.pre_norms())
-    second = [
-        replace(first, attention=TwoScopesSpec(local=local, reads=i, gate=f"model.gate_projections.{i}"))
-        for i in range(layers)
-    ]
-    return config.arch(
-        [first] * layers + second,
-        tied=config.flag("tie_word_embeddings", False),
-        layers_key=tuple(f"model.layers.{i}" for i in range(layers)) * 2,
-        rules=(),
-    )
+    feed = config.mlp(bias=config.flag("mlp_bias", False))
+    first = config.layers(attn, feed)
+    every = range(len(first))
+    mixed = [TwoScopesSpec(local=local, reads=i, gate=f"model.gate_projections.{i}") for i in every]
+    keys = tuple(f"model.layers.{i}" for i in every) * 2
+    return config.arch(first + config.layers(mixed, feed), tied=config.tied(False), layers_key=keys, rules=())

@@ -3,12 +3,14 @@ experts in a narrower width, bounded gates in MLPs, and residuals over blocks of
 
 from typing import Any
 
+import mlx.core as mx
+
 from engine.graph.block_residuals import BlockLayerSpec, BlockMeanSpec
-from engine.graph.families.common import DEFAULTS, Config
+from engine.graph.families.common import DEFAULTS, ArchSpec, Change, Config, GateSpec, Rename
 from engine.graph.families.kimi_linear import decay_bound, delta, kimi_layers, kimi_rules, router, unturned
 from engine.graph.families.towers import text_tower
-from engine.graph.renames import Change, DropLayers, Join, Rename
-from engine.graph.spec import ArchSpec, GateSpec, InnerSpec
+from engine.graph.renames import DropLayers, Join
+from engine.graph.spec import InnerSpec
 
 NORM_EPS = 1e-6  # of latent attention, whatever rms_norm_eps is
 
@@ -59,12 +61,15 @@ def text(config: Config) -> ArchSpec:
         outlet = BlockMeanSpec(key="model.output_attn_res", eps=eps)
     rules = (
         DropLayers(len(layers)),
+        Change(r"\.weight_packed$", lambda weight: weight.view(mx.uint32)),
+        Rename(r"\.weight_packed$", ".weight"),
+        Rename(r"\.weight_scale$", ".scales"),
         Rename(r"(_res)\.(proj|norm)_weight$", r"\1_\2.weight"),
         *kimi_rules(attn),
         Change(r"\.A_log$", lambda decays: decays[: kda.heads]),
         Join(r"(.*\.self_attn\.)(?P<part>[qkv])_(proj|conv\.conv)\.(\w+)", r"\1qkv_\3.\4", "qkv"),
     )
-    return config.arch(layers, tied=config.flag("tie_word_embeddings"), outlet=outlet, more_rules=rules)
+    return config.arch(layers, tied=config.tied(), outlet=outlet, more_rules=rules)
 
 
 def spec(config: Config) -> ArchSpec:

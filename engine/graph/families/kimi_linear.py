@@ -5,11 +5,11 @@ from typing import Any
 
 import mlx.core as mx
 
-from engine.graph.families.common import Config
+from engine.graph.families.common import ArchSpec, Change, Config, Drop, LayerSpec, Rename, RouterSpec, stacked
 from engine.graph.kda import KdaSpec
 from engine.graph.latent import LatentSpec, SplitHeads
-from engine.graph.renames import FILTERS, Change, Drop, Rename, stacked
-from engine.graph.spec import ArchSpec, LayerSpec, RouterSpec, Rule
+from engine.graph.renames import FILTERS
+from engine.graph.spec import Rule
 
 
 def decay_bound(config: Config, key: str, default: object) -> float:
@@ -23,13 +23,9 @@ def decay_bound(config: Config, key: str, default: object) -> float:
 def delta(config: Config, **changes: Any) -> KdaSpec:
     """The delta layers of linear_attn_config."""
     inner = config.inner("linear_attn_config")
-    return KdaSpec(
-        heads=inner.positive("num_heads"),
-        dim=inner.positive("head_dim"),
-        width=inner.positive("short_conv_kernel_size", 4),
-        eps=config.number("rms_norm_eps"),
-        **changes,
-    )
+    heads, dim = inner.positive("num_heads"), inner.positive("head_dim")
+    width = inner.positive("short_conv_kernel_size", 4)
+    return KdaSpec(heads=heads, dim=dim, width=width, eps=config.number("rms_norm_eps"), **changes)
 
 
 def unturned(config: Config, **fields: Any) -> LatentSpec:
@@ -37,16 +33,9 @@ def unturned(config: Config, **fields: Any) -> LatentSpec:
     if not config.flag("mla_use_nope", True):
         raise config.invalid("mla_use_nope", False, "true: these queries have no positions")
     nope, turned = config.positive("qk_nope_head_dim"), config.count("qk_rope_head_dim", 0)
-    return LatentSpec(
-        heads=config.positive("num_attention_heads"),
-        rank=config.positive("kv_lora_rank"),
-        nope=nope,
-        turned=turned,
-        v_dim=config.positive("v_head_dim"),
-        scale=(nope + turned) ** -0.5,
-        rope=None,
-        **fields,
-    )
+    heads, rank, v_dim = (config.positive(key) for key in ("num_attention_heads", "kv_lora_rank", "v_head_dim"))
+    sizes = {"heads": heads, "rank": rank, "nope": nope, "turned": turned, "v_dim": v_dim}
+    return LatentSpec(**sizes, scale=(nope + turned) ** -0.5, rope=None, **fields)
 
 
 def router(config: Config, **changes: Any) -> RouterSpec:
@@ -98,10 +87,7 @@ def spec(config: Config) -> ArchSpec:
     sparse = None
     if config.count("num_experts"):
         score: Any = config.choice("moe_router_activation_func", ("sigmoid", "softmax"), "sigmoid")
-        sparse = config.moe(
-            router(config, score=score, correction_cast=True),
-            top_k="num_experts_per_token",
-            shared="num_shared_experts",
-        )
+        picked = router(config, score=score, correction_cast=True)
+        sparse = config.moe(picked, top_k="num_experts_per_token", shared="num_shared_experts")
     made = kimi_layers(config, delta(config), attn, sparse)
-    return config.arch(made, tied=config.flag("tie_word_embeddings", False), more_rules=kimi_rules(attn))
+    return config.arch(made, tied=config.tied(False), more_rules=kimi_rules(attn))

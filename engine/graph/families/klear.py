@@ -1,22 +1,16 @@
 """Klear: sigmoid routing with a correction bias, and a softmax that weighs the experts against the shared ones."""
 
-from engine.graph.blended_moe import BlendedMoeSpec
-from engine.graph.families.common import Config
+from engine.graph.families.common import ArchSpec, Config, RouterSpec, stacked
 from engine.graph.families.qwen3_moe import sparse_layers
-from engine.graph.renames import stacked
-from engine.graph.spec import ArchSpec, RouterSpec
+from engine.graph.mixtures import BlendedMoeSpec
 
 
 def spec(config: Config) -> ArchSpec:
     bias, sparse = config.flag("attention_bias"), None
     attn = config.attention(head_dim=config.even_head_dim(), bias=bias, qk_norm=config.qk_heads())
     if config.count("num_experts"):
-        router = RouterSpec(
-            score="sigmoid_float32",
-            correction="expert_bias",
-            normalise="sum" if config.flag("norm_topk_prob") else None,
-            cast="input",
-        )
+        normalise = config.to_sum()
+        router = RouterSpec(score="sigmoid_float32", correction="expert_bias", normalise=normalise, cast="input")
         width = config.positive("moe_intermediate_size") * config.positive("n_shared_experts")
-        sparse = BlendedMoeSpec(moe=config.moe(router=router, at="experts"), shared=config.mlp(hidden=width))
+        sparse = BlendedMoeSpec(moe=config.moe(router, at="experts"), shared=config.mlp(hidden=width))
     return config.arch(sparse_layers(config, attn, sparse), tied=False, more_rules=stacked("mlp", "experts"))

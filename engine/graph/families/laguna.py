@@ -4,11 +4,14 @@ float32 sigmoid routing with a correction bias, a shared expert beside the scale
 from collections.abc import Mapping
 from typing import Any
 
-from engine.graph.families.common import DEFAULTS, Config
-from engine.graph.renames import Rename, stacked
-from engine.graph.spec import ArchSpec, GateSpec, MoeSpec, RopeSpec, RouterSpec
+from engine.graph.families.common import ArchSpec, Config, GateSpec, MoeSpec, Rename, RopeSpec, RouterSpec, stacked
 
-_SCORES: dict[str, Any] = {"sigmoid": "sigmoid_float32", "sqrtsoftplus": "sqrtsoftplus_float32"}
+_RULES = (
+    Rename(r"^language_model\.", ""),
+    Rename(r"\.mlp\.gate\.weight$", ".mlp.gate.proj.weight"),
+    Rename(r"\.mlp\.experts\.e_score_correction_bias$", ".mlp.gate.e_score_correction_bias"),
+    *stacked("mlp", "switch_mlp"),
+)
 
 
 def kind_rope(config: Config, window: Mapping[str, object]) -> RopeSpec:
@@ -17,52 +20,37 @@ def kind_rope(config: Config, window: Mapping[str, object]) -> RopeSpec:
     kind = "sliding_attention" if window else "full_attention"
     given = kinds.inner(kind) if kinds.get(kind) else Config({})
     part = given.number("partial_rotary_factor", config.number("partial_rotary_factor", 1.0))
-    return RopeSpec(
-        dims=int(config.positive("head_dim") * part),
-        base=given.number("rope_theta", 10000.0),
-        scaling={key: value for key, value in given.items() if key not in ("rope_theta", "model_type")},
-        max_positions=config.positive("max_position_embeddings"),
-    )
+    dims, base = int(config.positive("head_dim") * part), given.number("rope_theta", 10000.0)
+    scaling = {key: value for key, value in given.items() if key not in ("rope_theta", "model_type")}
+    return RopeSpec(dims=dims, base=base, scaling=scaling, max_positions=config.positive("max_position_embeddings"))
 
 
 def _sparse(config: Config) -> MoeSpec:
-    router = RouterSpec(
-        key="gate.proj",
-        score=_SCORES[config.choice("moe_router_score_func", _SCORES, "sigmoid")],
-        softcap=config.number("moe_router_logit_softcapping", 0.0, zero=True) or None,
-        correction="gate.e_score_correction_bias",
-        normalise="sum",
-    )
+    score: Any = config.choice("moe_router_score_func", ("sigmoid", "sqrtsoftplus"), "sigmoid") + "_float32"
+    softcap = config.number("moe_router_logit_softcapping", 0.0, zero=True) or None
+    ranked: dict[str, Any] = {"softcap": softcap, "correction": "gate.e_score_correction_bias"}
+    router = RouterSpec(key="gate.proj", score=score, normalise="sum", **ranked)
     beside = config.mlp(hidden=config.positive("shared_expert_intermediate_size"))
     scale = config.number("moe_routed_scaling_factor")
     return config.moe(router, cast=True, scale=scale, shared=beside, shared_at="shared_expert")
 
 
 def spec(config: Config) -> ArchSpec:
-    config = config.defaulted(DEFAULTS["laguna"])
     count, heads = config.positive("num_hidden_layers"), "num_attention_heads_per_layer"
     config.each(heads, [0] * count)
     sparse = config.each("mlp_layer_types", ["dense"] + ["sparse"] * (count - 1))
-    gate = GateSpec(key="g_proj", per_head=True, fn="softplus", float32=True)
+    gate = GateSpec(key="g_proj", per_head=True, fn="softplus", float32=True) if config.flag("gating", True) else None
+    biases = {"qkv_bias": config.flag("qkv_bias", False), "out_bias": config.flag("attention_bias", False)}
     attn = [
         config.attention(
             heads=config.of_layer(i, heads).positive(heads, config.positive("num_attention_heads")),
             rope=kind_rope(config, window),
-            qkv_bias=config.flag("qkv_bias", False),
-            out_bias=config.flag("attention_bias", False),
             qk_norm=config.qk_heads(),
-            gate=gate if config.flag("gating", True) else None,
+            gate=gate,
+            **biases,
             **window,
         )
         for i, window in enumerate(config.window_layers(["full_attention"] * count))
     ]
-    return config.arch(
-        config.layers(attn.__getitem__, lambda i: _sparse(config) if sparse[i] == "sparse" else config.mlp()),
-        tied=config.flag("tie_word_embeddings", False),
-        more_rules=(
-            Rename(r"^language_model\.", ""),
-            Rename(r"\.mlp\.gate\.weight$", ".mlp.gate.proj.weight"),
-            Rename(r"\.mlp\.experts\.e_score_correction_bias$", ".mlp.gate.e_score_correction_bias"),
-            *stacked("mlp", "switch_mlp"),
-        ),
-    )
+    feed = [_sparse(config) if kind == "sparse" else config.mlp() for kind in sparse]
+    return config.decoder(attn, feed, tied=config.tied(False), more_rules=_RULES)

@@ -2,12 +2,10 @@
 
 from typing import Any
 
-from engine.errors import InvalidValue
-from engine.graph.families.common import Config
+from engine.graph.families.common import ArchSpec, Config, LayerSpec
 from engine.graph.families.towers import text_tower
 from engine.graph.renames import FILTERS
 from engine.graph.short_conv import ShortConvSpec
-from engine.graph.spec import ArchSpec, LayerSpec
 
 
 def attended(config: Config) -> list[bool]:
@@ -17,45 +15,36 @@ def attended(config: Config) -> list[bool]:
         kinds, known = config.each("layer_types"), ("conv", "full_attention")
         for kind in kinds:
             if kind not in known:
-                raise InvalidValue(f"config.json {config.path}layer_types", kind, known)
+                raise config.invalid("layer_types", kind, known)
         return [kind == "full_attention" for kind in kinds]
     if not isinstance(listed, (list, tuple)) or not all(i in range(count) for i in listed):
-        raise InvalidValue(f"config.json {config.path}full_attn_idxs", listed, f"a list of layers, 0..{count - 1}")
+        raise config.invalid("full_attn_idxs", listed, f"a list of layers, 0..{count - 1}")
     return [i in listed for i in range(count)]
 
 
-def layers(config: Config, feed: Any) -> list[LayerSpec]:
-    """Convolution and attention layers around `feed`, an MLP or a function of a layer's index."""
-    nested = config.holding("rope_parameters", dict, {})
-    turning = config.replaced(rope_theta=nested["rope_theta"]) if "rope_theta" in nested else config
-    head_dim = config.even_head_dim()
-    full = config.attention(
-        head_dim=head_dim,
-        rope=turning.rope(head_dim, 1000000.0),
-        o="out_proj",
-        qk_norm=config.qk_heads(q="q_layernorm", k="k_layernorm"),
+def arch(config: Config, feed: Any, *rules: Any) -> ArchSpec:
+    """Convolution and attention layers around `feed`, an MLP or a function of a layer's index; the head is the
+    embedding, whatever the config says."""
+    config, nested = (
+        config.replaced(rms_norm_eps=config.number("norm_eps")),
+        config.holding("rope_parameters", dict, {}),
     )
-    width = config.positive("conv_L_cache")
-    if width == 1:
-        raise InvalidValue(f"config.json {config.path}conv_L_cache", width, "an integer >= 2")
-    short = ShortConvSpec(width=width, bias=config.flag("conv_bias"))
-    return [
+    turning = config.replaced(rope_theta=nested["rope_theta"]) if "rope_theta" in nested else config
+    head_dim, normed = config.even_head_dim(), config.qk_heads(q="q_layernorm", k="k_layernorm")
+    rope = turning.rope(head_dim, 1000000.0)
+    full = config.attention(head_dim=head_dim, rope=rope, o="out_proj", qk_norm=normed)
+    short = ShortConvSpec(width=config.positive("conv_L_cache", least=2), bias=config.flag("conv_bias"))
+    fields: dict[str, Any] = {"mlp_key": "feed_forward", "norms": config.pre_norms("operator_norm", "ffn_norm")}
+    made = [
         LayerSpec(
             attention=full if whole else short,
             attn_key="self_attn" if whole else "conv",
             mlp=feed(i) if callable(feed) else feed,
-            mlp_key="feed_forward",
-            norms=config.pre_norms("operator_norm", "ffn_norm"),
+            **fields,
         )
         for i, whole in enumerate(attended(config))
     ]
-
-
-def arch(config: Config, feed: Any, *rules: Any) -> ArchSpec:
-    """The decoder; its head is the embedding, whatever the config says."""
-    config = config.replaced(rms_norm_eps=config.number("norm_eps"))
-    norm = config.rms("model.embedding_norm")
-    return config.arch(layers(config, feed), tied=True, norm=norm, rules=(*rules, FILTERS))
+    return config.arch(made, tied=True, norm=config.rms("model.embedding_norm"), rules=(*rules, FILTERS))
 
 
 def spec(config: Config) -> ArchSpec:
@@ -64,7 +53,7 @@ def spec(config: Config) -> ArchSpec:
         hidden = int(config.number("block_ffn_dim_multiplier", 1.0) * int(2 * hidden / 3))
         hidden = -(-hidden // config.positive("block_multiple_of")) * config.positive("block_multiple_of")
     if config.positive("block_dim") != config.positive("hidden_size"):
-        raise InvalidValue(f"config.json {config.path}block_dim", config["block_dim"], config["hidden_size"])
+        raise config.invalid("block_dim", config["block_dim"], f"hidden_size={config['hidden_size']}")
     return arch(config, config.mlp(hidden=hidden, gate="w1", up="w3", down="w2"))
 
 

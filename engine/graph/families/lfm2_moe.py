@@ -3,9 +3,7 @@
 import mlx.core as mx
 
 from engine.graph.families import lfm2
-from engine.graph.families.common import Config
-from engine.graph.renames import Change, Rename, stacked
-from engine.graph.spec import ArchSpec, RouterSpec
+from engine.graph.families.common import ArchSpec, Change, Config, Rename, RouterSpec, stacked
 
 
 def spec(config: Config) -> ArchSpec:

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from engine.graph.families.common import Config
-from engine.graph.spec import ArchSpec
+from engine.graph.families.common import ArchSpec, Config
 
 
 def layers(config: Config, **changes: Any) -> list[Any]:
@@ -16,3 +15,14 @@ def layers(config: Config, **changes: Any) -> list[Any]:
 
 def spec(config: Config) -> ArchSpec:
     return config.arch(layers(config))
+
+
+def needing_kv_heads(config: Config, **changes: Any) -> ArchSpec:
+    """Without windows, with biases by the same flags, and untied where the config is silent; num_key_value_heads must
+    be there."""
+    flat = config.replaced(rope_traditional=False, num_key_value_heads=config.positive("num_key_value_heads"))
+    attn, feed = (
+        flat.attention(bias=config.flag("attention_bias", False)),
+        config.mlp(bias=config.flag("mlp_bias", False)),
+    )
+    return config.decoder(attn, feed, tied=config.tied(False), **changes)

@@ -3,11 +3,10 @@ a norm without weight on rotated heads; mixtures of one expert and a shared one.
 
 from typing import Any
 
-from engine.errors import InvalidValue
-from engine.graph.families.common import Config
+from engine.graph.families.common import ArchSpec, AttentionSpec, Config, NormSpec, QkNorm, RouterSpec
 from engine.graph.families.towers import text_tower
 from engine.graph.renames import transposed_experts
-from engine.graph.spec import ArchSpec, AttentionSpec, HeadSpec, NormSpec, QkNorm, QueryScale, RouterSpec
+from engine.graph.spec import QueryScale
 
 _UNIT = NormSpec(key=None, eps=1e-6)
 
@@ -16,31 +15,24 @@ def spec(config: Config) -> ArchSpec:
     text = config.inner("text_config")
     bias, step = text.flag("attention_bias"), text.positive("interleave_moe_layer_step")
     if text.positive("num_experts_per_tok") != 1:
-        raise InvalidValue("config.json text_config.num_experts_per_tok", text["num_experts_per_tok"], "1")
-    head_dim = text.positive("head_dim", text.positive("hidden_size") // text.positive("num_attention_heads"))
+        raise text.invalid("num_experts_per_tok", text["num_experts_per_tok"], "1")
+    head_dim = text.positive("head_dim", text.even_head_dim())
     chunk = {"cache": "chunked", "window": text.positive("attention_chunk_size")}
     grown = None
     if text.get("attn_temperature_tuning", 4):
-        length = text.number("floor_scale", 8192)
-        grown = QueryScale(beta=text.number("attn_scale", 0.1), length=length, shift=1, cast="product")
+        beta, length = text.number("attn_scale", 0.1), text.number("floor_scale", 8192)
+        grown = QueryScale(beta=beta, length=length, shift=1, cast="product")
     router = RouterSpec(key="router", score="logits", selected="sigmoid_float32", cast="input")
-    sparse = text.moe(
-        router,
-        experts="num_local_experts",
-        hidden="intermediate_size",
-        at="experts",
-        shared=text.mlp(),
-        shared_at="shared_expert",
-        prescale=True,
-    )
+    shared = {"shared": text.mlp(), "shared_at": "shared_expert"}
+    names = {"experts": "num_local_experts", "hidden": "intermediate_size", "at": "experts"}
+    sparse = text.moe(router, prescale=True, **shared, **names)
     dense = text.mlp(hidden=text.positive("intermediate_size_mlp"))
 
-    count = text.positive("num_hidden_layers")
-    local = [(i + 1) % 4 != 0 for i in range(count)]  # fixed in mlx-lm
+    local = [(i + 1) % 4 != 0 for i in range(text.positive("num_hidden_layers"))]  # fixed in mlx-lm
     given = text.get("no_rope_layers") or local
     turns = [bool(v) for v in given] if isinstance(given, list) else given
     if text.read("no_rope_layer_interval", 4) != 4 or turns != local:
-        raise InvalidValue("config.json text_config.no_rope_layers", given, "every fourth layer")
+        raise text.invalid("no_rope_layers", given, "every fourth layer")
 
     def attn(i: int) -> AttentionSpec:
         changes: dict[str, Any] = {"rope": None, "query_scale": grown}
@@ -51,5 +43,4 @@ def spec(config: Config) -> ArchSpec:
         return text.attention(head_dim=head_dim, bias=bias, **changes)
 
     made = text.layers(attn, lambda i: sparse if i % step == step - 1 else dense, mlp_key="feed_forward")
-    rules = transposed_experts("feed_forward", "experts")
-    return text_tower(config, text.arch(made, head=HeadSpec(tied=False), rules=rules))
+    return text_tower(config, text.arch(made, tied=False, rules=transposed_experts("feed_forward", "experts")))

@@ -1,8 +1,9 @@
 """mamba2: one state-space mixer a layer, and nothing else."""
 
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from engine.errors import InvalidValue
 from engine.graph.families.common import Config
 from engine.graph.renames import FILTERS
 from engine.graph.spec import ArchSpec, LayerSpec, Norms, NormSpec, StemSpec
@@ -13,9 +14,11 @@ def limits(config: Config, default: tuple[float, float] | None = None) -> tuple[
     """time_step_limit; its upper end may be infinite."""
     value = config.read("time_step_limit", default) if default else config.read("time_step_limit")
     pair = value if isinstance(value, (list, tuple)) else ()
+    # transformers 5 writes infinity as an object (register: "mamba2-configs-of-transformers").
+    pair = [math.inf if n == {"__float__": "Infinity"} else n for n in pair]
     numbers = [n for n in pair if isinstance(n, (int, float)) and not isinstance(n, bool)]
     if len(pair) != 2 or len(numbers) != 2 or not 0 <= numbers[0] <= numbers[1]:
-        raise InvalidValue("config.json time_step_limit", value, "two numbers, 0 <= low <= high")
+        raise config.invalid("time_step_limit", value, "two numbers, 0 <= low <= high")
     return numbers[0], numbers[1]
 
 
@@ -23,9 +26,18 @@ def ssm(config: Config, heads: str, head_dim: str, state: str, groups: str, **fi
     """A state-space mixer, by the config's keys for its sizes."""
     count, parts = config.positive(heads), config.positive(groups)
     if count % parts:
-        raise InvalidValue(f"config.json {groups}", parts, f"a divisor of {heads}={count}")
+        raise config.invalid(groups, parts, f"a divisor of {heads}={count}")
     sizes = {"head_dim": config.positive(head_dim), "state": config.positive(state)}
     return SsmSpec(heads=count, groups=parts, **sizes, **fields)
+
+
+def by_kind(config: Config, key: str, kinds: Sequence[str], build: Mapping[str, Callable[[Config], Any]]) -> list[Any]:
+    """A mixer a layer, by the kinds that the config has under `key`; what no layer needs is not read."""
+    for kind in kinds:
+        if not isinstance(kind, str) or kind not in build:
+            raise config.invalid(key, kind, build)
+    made = {kind: build[kind](config) for kind in build if kind in kinds}
+    return [made[kind] for kind in kinds]
 
 
 def backbone(config: Config, mixer: Any, eps: float) -> ArchSpec:

@@ -1,19 +1,14 @@
 """ministral3: llama with its rope under rope_parameters, and queries that grow with their position."""
 
 from engine.graph.families import llama
-from engine.graph.families.common import Config
-from engine.graph.renames import Drop, Float8Blocks
-from engine.graph.spec import ArchSpec, QueryScale, RopeSpec
+from engine.graph.families.common import ArchSpec, Config, Drop, Float8Blocks, RopeSpec
+from engine.graph.spec import QueryScale
 
 
 def spec(config: Config) -> ArchSpec:
-    turning, heads = config.inner("rope_parameters"), config.positive("num_attention_heads")
-    rope = RopeSpec(
-        dims=config.positive("head_dim", config.positive("hidden_size") // heads),
-        base=turning.number("rope_theta"),
-        scaling=dict(turning),
-        max_positions=config.read("max_position_embeddings", None),
-    )
+    turning, limit = config.inner("rope_parameters"), config.read("max_position_embeddings", None)
+    head_dim, base = config.positive("head_dim", config.even_head_dim()), turning.number("rope_theta")
+    rope = RopeSpec(dims=head_dim, base=base, scaling=dict(turning), max_positions=limit)
     beta, length = turning.number("llama_4_scaling_beta"), turning.number("original_max_position_embeddings")
     plain = config.replaced(attention_bias=False, mlp_bias=False)
     grown = llama.layers(plain, rope=rope, query_scale=QueryScale(beta=beta, length=length))

@@ -1,15 +1,29 @@
 """muse_glimmer: gemma's four norms with an eps of their own after the mixers, norms without weight on heads and on the
 embedding, enlarged queries, gated attention, no rope in global layers, a scaled and capped head."""
 
-from engine.graph.families.common import DEFAULTS, Config, plain_rope
+from engine.graph.families.common import (
+    DEFAULTS,
+    ArchSpec,
+    AttentionSpec,
+    Config,
+    GateSpec,
+    HeadSpec,
+    StemSpec,
+    plain_rope,
+)
 from engine.graph.renames import Drop, Rename
-from engine.graph.spec import ArchSpec, AttentionSpec, GateSpec, HeadSpec, Norms, StemSpec
+from engine.graph.spec import Norms
+
+_RULES = (
+    Drop((r"^vision_(tower|adapter|projection)",)),
+    Rename(r"^(language_model\.model|model\.language_model)\.", "model."),
+    Rename(r"^language_model\.lm_head\.", "lm_head."),
+)
 
 
 def spec(config: Config) -> ArchSpec:
     if "text_config" in config:
-        config = config.inner("text_config")
-    config = config.defaulted(DEFAULTS["muse_glimmer"])
+        config = config.inner("text_config").defaulted(DEFAULTS["muse_glimmer"])
     nested = config.inner("rope_parameters") if config.get("rope_parameters") else config
     base, post_eps = nested.number("rope_theta", config.get("rope_theta") or 500000.0), config.number("post_norm_eps")
     kinds = config.each("layer_types", config.full_every(4))
@@ -27,17 +41,6 @@ def spec(config: Config) -> ArchSpec:
         pre_mlp=config.rms("pre_feedforward_layernorm", 1.0),
         post_mlp=config.rms("post_feedforward_layernorm", 1.0, post_eps),
     )
-    return config.arch(
-        config.layers(attn, config.mlp(act="silu"), norms=norms),
-        stem=StemSpec(norm=config.rms(None)),
-        head=HeadSpec(
-            tied=config.flag("tie_word_embeddings"),
-            multiply=config.number("output_multiplier"),
-            softcap=config.number("final_logit_softcapping"),
-        ),
-        rules=(
-            Drop((r"^vision_(tower|adapter|projection)",)),
-            Rename(r"^(language_model\.model|model\.language_model)\.", "model."),
-            Rename(r"^language_model\.lm_head\.", "lm_head."),
-        ),
-    )
+    multiply, cap = config.number("output_multiplier"), config.number("final_logit_softcapping")
+    head, stem = HeadSpec(tied=config.tied(), multiply=multiply, softcap=cap), StemSpec(norm=config.rms(None))
+    return config.decoder(attn, config.mlp(act="silu"), norms=norms, stem=stem, head=head, rules=_RULES)

@@ -2,9 +2,7 @@
 
 from dataclasses import replace
 
-from engine.errors import InvalidValue
-from engine.graph.families.common import Config
-from engine.graph.spec import ArchSpec, LayerSpec, Norms, NormSpec, RopeSpec
+from engine.graph.families.common import ArchSpec, Config, Norms, NormSpec, RopeSpec
 
 
 def _rope(config: Config, dims: int) -> RopeSpec:
@@ -12,7 +10,7 @@ def _rope(config: Config, dims: int) -> RopeSpec:
     scaling = config.holding("rope_scaling", dict, {})
     kind = scaling.get("type") or scaling.get("rope_type")
     if scaling and kind != "linear":
-        raise InvalidValue("config.json rope_scaling type", kind, ("linear",))
+        raise config.invalid("rope_scaling type", kind, ("linear",))
     return RopeSpec(dims=dims, base=config.number("rope_theta", 10000.0), scaling=scaling)
 
 
@@ -22,9 +20,6 @@ def spec(config: Config) -> ArchSpec:
 
     attn = config.attention(rope=None, bias=config.flag("attention_bias", False))
     rope = _rope(config, int(config.number("partial_rotary_factor", 0.5) * attn.head_dim))
-    layer = LayerSpec(
-        attention=replace(attn, rope=rope),
-        mlp=config.mlp(act="relu_squared", gate=None, bias=config.flag("mlp_bias", False)),
-        norms=Norms(pre_attn=norm("input_layernorm"), pre_mlp=norm("post_attention_layernorm")),
-    )
-    return config.arch(layer, tied=config.flag("tie_word_embeddings", False), norm=norm("model.norm"))
+    feed = config.mlp(act="relu_squared", gate=None, bias=config.flag("mlp_bias", False))
+    norms = Norms(pre_attn=norm("input_layernorm"), pre_mlp=norm("post_attention_layernorm"))
+    return config.decoder(replace(attn, rope=rope), feed, norms=norms, tied=config.tied(False), norm=norm("model.norm"))

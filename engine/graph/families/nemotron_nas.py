@@ -3,16 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from engine.errors import InvalidValue
-from engine.graph.families.common import DEFAULTS, Config
-from engine.graph.spec import ArchSpec, LayerSpec, LinearSpec, MlpSpec, Norms
+from engine.graph.families.common import ArchSpec, Config, LayerSpec, MlpSpec
+from engine.graph.spec import LinearSpec
 from engine.kv.spec import CacheSpec
 
 ACTS = {"silu": "silu", "relu": "relu", "gelu": "gelu", "gelu_new": "gelu_approx", "gelu_fast": "gelu_approx"}
 
 
 def spec(config: Config) -> ArchSpec:
-    config = config.defaulted(DEFAULTS["nemotron_nas"])
     dim, heads, head_dim = (
         config.positive("hidden_size"),
         config.positive("num_attention_heads"),
@@ -34,12 +32,11 @@ def spec(config: Config) -> ArchSpec:
     layers = []
     for i, entry in enumerate(config.each("block_configs")):
         if not isinstance(entry, Mapping):
-            raise InvalidValue(f"config.json block_configs[{i}]", entry, "an object with attention and ffn")
+            raise config.invalid(f"block_configs[{i}]", entry, "an object with attention and ffn")
         block = Config(entry, f"block_configs[{i}].")
         attn = _mixer(block.inner("attention"), attend, LinearSpec(bias=attn_bias, caches=(unused,)))
         mlp = _mixer(block.inner("ffn"), feed, LinearSpec(bias=mlp_bias))
-        first, second = (config.rms("input_layernorm"), config.rms("post_attention_layernorm"))
-        norms = Norms(pre_attn=first if attn else None, pre_mlp=second if mlp else None)
+        norms = config.norms("input_layernorm" if attn else None, None, "post_attention_layernorm" if mlp else None)
         layers.append(LayerSpec(attention=attn, mlp=mlp, norms=norms))
     return config.arch(layers)
 

@@ -1,12 +1,10 @@
 """olmo_hybrid: gated delta nets whose queries, keys and values have a convolution each, behind norms, and olmo2's
 attention layers with norms after the mixers; no rope where rope_theta is null."""
 
-from engine.errors import InvalidValue
-from engine.graph.families.common import Config
+from engine.graph.families.common import ArchSpec, Config, LayerSpec
 from engine.graph.families.olmo2 import post_norms
 from engine.graph.families.qwen3_next import delta
 from engine.graph.renames import FILTERS
-from engine.graph.spec import ArchSpec, LayerSpec
 
 
 def spec(config: Config) -> ArchSpec:
@@ -15,19 +13,15 @@ def spec(config: Config) -> ArchSpec:
     theta = nested.get("rope_theta", 10000.0)
     rope = None if theta is None else config.replaced(rope_theta=theta).rope(head_dim)
     bias, feed = config.flag("attention_bias"), config.mlp(act="silu")
-    full = LayerSpec(
-        attention=config.attention(head_dim=head_dim, rope=rope, bias=bias, qk_norm=config.qk_heads("flat")),
-        mlp=feed,
-        norms=post_norms(config),
-    )
+    full = config.attention(head_dim=head_dim, rope=rope, bias=bias, qk_norm=config.qk_heads("flat"))
     linear = delta(config, "apart", config.number("layer_norm_epsilon", 1e-5), config.flag("linear_allow_neg_eigval"))
     layers = {
-        "full_attention": full,
+        "full_attention": LayerSpec(attention=full, mlp=feed, norms=post_norms(config)),
         "linear_attention": LayerSpec(attention=linear, attn_key="linear_attn", mlp=feed, norms=config.pre_norms()),
     }
     count = config.positive("num_hidden_layers")
     kinds = config.each("layer_types", [("full" if i % 4 == 3 else "linear") + "_attention" for i in range(count)])
     for kind in kinds:
         if kind not in layers:
-            raise InvalidValue(f"config.json {config.path}layer_types", kind, tuple(layers))
-    return config.arch([layers[kind] for kind in kinds], tied=config.flag("tie_word_embeddings"), more_rules=(FILTERS,))
+            raise config.invalid("layer_types", kind, layers)
+    return config.arch([layers[kind] for kind in kinds], tied=config.tied(), more_rules=(FILTERS,))

@@ -2,9 +2,7 @@
 
 from dataclasses import replace
 
-from engine.errors import InvalidValue
-from engine.graph.families.common import DEFAULTS, Config
-from engine.graph.spec import ArchSpec, LayerSpec, RopeSpec
+from engine.graph.families.common import ArchSpec, Config, RopeSpec
 
 
 def _rope(config: Config, head_dim: int) -> RopeSpec:
@@ -18,15 +16,11 @@ def _rope(config: Config, head_dim: int) -> RopeSpec:
         scaling = {"type": "longrope", "original_max_position_embeddings": trained, **long}
         return replace(made, scaling=scaling, traditional=False)
     if kind not in ("default", "linear"):
-        raise InvalidValue("config.json rope_scaling type", kind, ("longrope", "su", "linear"))
+        raise config.invalid("rope_scaling type", kind, ("longrope", "su", "linear"))
     return made
 
 
 def spec(config: Config) -> ArchSpec:
-    config, head_dim = config.defaulted(DEFAULTS["phi3"]), config.even_head_dim()
-    layer = LayerSpec(
-        attention=config.attention(head_dim=head_dim, rope=_rope(config, head_dim), qkv="qkv_proj"),
-        mlp=config.mlp(up="gate_up_proj", fused=True),
-        norms=config.pre_norms(),
-    )
-    return config.arch(layer)
+    head_dim = config.even_head_dim()
+    attn = config.attention(head_dim=head_dim, rope=_rope(config, head_dim), qkv="qkv_proj")
+    return config.decoder(attn, config.mlp(up="gate_up_proj", fused=True))

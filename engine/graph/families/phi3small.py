@@ -1,12 +1,8 @@
 """phi3small: every n-th layer attends blocks of keys; q, k and v in groups, a clipped gelu pair, muP multipliers."""
 
-from dataclasses import replace
-
-from engine.errors import InvalidValue
-from engine.graph.block_sparse import BlockSparseSpec
-from engine.graph.families.common import DEFAULTS, Config, layer_norm
-from engine.graph.renames import ROTARY
-from engine.graph.spec import ArchSpec, AttentionSpec, HeadSpec, LayerSpec, MlpSpec, Norms, RopeSpec, StemSpec
+from engine.graph.families.common import ArchSpec, AttentionSpec, Config, HeadSpec, StemSpec, layer_norm, layer_norms
+from engine.graph.scopes import BlockSparseSpec
+from engine.graph.spec import RopeSpec
 
 # The tokenizer's unused ids, whatever the vocabulary is (mlx-lm 0.32.2, models/phi3small.py).
 BANNED = (100256, 100258, 100259, 100260, 100264, 100265, *range(100267, 100352))
@@ -24,24 +20,21 @@ def _attention(config: Config) -> AttentionSpec:
 
 
 def spec(config: Config) -> ArchSpec:
-    config = config.defaulted(DEFAULTS["phi3small"])
     eps, attn = config.number("layer_norm_epsilon"), _attention(config)
     hidden, limit = config.positive("ff_intermediate_size"), config.number("gegelu_limit")
-    size, local, stride = (
-        config.positive(f"blocksparse_{key}") for key in ("block_size", "num_local_blocks", "vert_stride")
-    )
+    keys = ("block_size", "num_local_blocks", "vert_stride")
+    size, local, stride = (config.positive(f"blocksparse_{key}") for key in keys)
     if size not in (32, 64):
-        raise InvalidValue("config.json blocksparse_block_size", size, (32, 64))
-    dense = LayerSpec(
-        attention=attn,
-        mlp=MlpSpec(hidden=hidden, act="gegelu", limit=limit, up="up_proj", fused="pairs", bias=True),
-        norms=Norms(pre_attn=layer_norm("input_layernorm", eps), pre_mlp=layer_norm("post_attention_layernorm", eps)),
-    )
-    sparse = replace(dense, attention=BlockSparseSpec(attention=attn, size=size, local=local, stride=stride))
+        raise config.invalid("blocksparse_block_size", size, (32, 64))
+    sparse = BlockSparseSpec(attention=attn, size=size, local=local, stride=stride)
     every, vocab = config.positive("dense_attention_every_n_layers"), config.positive("vocab_size")
-    layers = [dense if i % every else sparse for i in range(config.positive("num_hidden_layers"))]
-    stem = StemSpec(scale=config.number("mup_embedding_multiplier", zero=True) or None)
-    divide = config.number("mup_width_multiplier", zero=True) or None
-    head = HeadSpec(tied=True, divide=divide, banned=tuple(token for token in BANNED if token < vocab))
-    norm = layer_norm("model.final_layernorm", eps)
-    return config.arch(layers, tied=True, stem=stem, norm=norm, head=head, rules=(ROTARY,))
+    divide, banned = config.number("mup_width_multiplier", zero=True), tuple(token for token in BANNED if token < vocab)
+    return config.decoder(
+        lambda i: attn if i % every else sparse,
+        config.mlp(hidden=hidden, act="gegelu", limit=limit, fused="pairs", bias=True),
+        norms=layer_norms(eps),
+        stem=StemSpec(scale=config.number("mup_embedding_multiplier", zero=True) or None),
+        norm=layer_norm("model.final_layernorm", eps),
+        head=HeadSpec(tied=True, divide=divide or None, banned=banned),
+        untie=False,
+    )

@@ -1,15 +1,12 @@
 """qwen2_moe: biases on q, k and v, softmax routing, and a shared expert behind a sigmoid gate."""
 
-from engine.graph.families.common import Config
+from engine.graph.families.common import ArchSpec, Config, RouterSpec, stacked
 from engine.graph.families.qwen3_moe import sparse_layers
-from engine.graph.renames import stacked
-from engine.graph.spec import ArchSpec, RouterSpec
 
 
 def spec(config: Config) -> ArchSpec:
-    head_dim = config.even_head_dim()
-    router = RouterSpec(score="softmax", normalise="sum" if config.flag("norm_topk_prob", False) else None)
+    router = RouterSpec(score="softmax", normalise=config.to_sum(default=False))
     beside = config.mlp(hidden=config.positive("shared_expert_intermediate_size"))
     sparse = config.moe(router, shared=beside, shared_at="shared_expert", shared_gate="shared_expert_gate")
-    attn = config.attention(head_dim=head_dim, rope=config.rope(head_dim, 1000000.0), qkv_bias=True)
+    attn = config.attention(head_dim=config.even_head_dim(), theta=1000000.0, qkv_bias=True)
     return config.arch(sparse_layers(config, attn, sparse), tied=False, more_rules=stacked("mlp", "switch_mlp"))

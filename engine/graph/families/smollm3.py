@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from engine.graph.families import llama
-from engine.graph.families.common import Config
-from engine.graph.spec import ArchSpec
+from engine.graph.families.common import ArchSpec, Config
 
 
 def spec(config: Config) -> ArchSpec:

@@ -1,33 +1,23 @@
 """talkie: norms without weights, a rope that turns the other way, gains on queries, mixers and logits, and the
 normalised embedding added again after every layer."""
 
-from engine.graph.families.common import DEFAULTS, Config
+from engine.graph.families.common import ArchSpec, Config, Drop, HeadSpec, Norms, NormSpec, RopeSpec, StemSpec
 from engine.graph.per_layer import TailedLayerSpec
-from engine.graph.renames import Drop
-from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, Norms, NormSpec, RopeSpec, StemSpec
 
 
 def spec(config: Config) -> ArchSpec:
-    config = config.defaulted(DEFAULTS["talkie"])
     head_dim, norm = config.positive("head_dim"), config.rms(None)
-    attn = config.attention(
-        kv_heads=config.positive("num_attention_heads"),
-        rope=RopeSpec(dims=head_dim, base=config.number("rope_theta"), scaling={"type": "reversed"}),
-        q="attn_query",
-        k="attn_key",
-        v="attn_value",
-        o="attn_resid",
-        qk_norm=config.qk_heads("rotated", None, None),
-        q_gain="head_gain.head_g",
-    )
-    layer = LayerSpec(
-        attention=attn,
-        mlp=config.mlp(act="silu", gate="mlp_gate", up="mlp_linear", down="mlp_resid"),
+    rope = RopeSpec(dims=head_dim, base=config.number("rope_theta"), scaling={"type": "reversed"})
+    names = {"q": "attn_query", "k": "attn_key", "v": "attn_value", "o": "attn_resid", "q_gain": "head_gain.head_g"}
+    fields = {"qk_norm": config.qk_heads("rotated", None, None), "kv_heads": config.positive("num_attention_heads")}
+    layers = config.layers(
+        config.attention(rope=rope, **fields, **names),
+        config.mlp(act="silu", gate="mlp_gate", up="mlp_linear", down="mlp_resid"),
         norms=Norms(pre_attn=norm, post_attn=_gain("attn_gain"), pre_mlp=norm, post_mlp=_gain("mlp_gain")),
         attn_key="attn",
     )
     return config.arch(
-        [TailedLayerSpec(layer=layer, embedded="embed_skip.a_g")] * config.positive("num_hidden_layers"),
+        [TailedLayerSpec(layer=layer, embedded="embed_skip.a_g") for layer in layers],
         stem=StemSpec(key="model.embed", norm=norm),
         layers_key="model.blocks",
         norm=norm,

@@ -1,0 +1,28 @@
+"""The switch between a recurrence as mlx-lm runs it and its plain form."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from engine.errors import InvalidValue
+from engine.graph.spec import ArchSpec
+
+
+def plain_recurrences(spec: ArchSpec) -> ArchSpec:
+    """The same graph with every recurrence in its plain form; `InvalidValue` where none has
+    two."""
+    layers = _plain(spec.layers)
+    if layers == spec.layers:
+        raise InvalidValue("recurrence", "plain", f"fast: {spec.family} has no recurrence with two forms")
+    return replace(spec, layers=layers)
+
+
+def _plain(spec: Any) -> Any:
+    """The same with plain=True in each spec that has the field, at any depth."""
+    if isinstance(spec, tuple):
+        return tuple(_plain(part) for part in spec)
+    if isinstance(spec, type) or not is_dataclass(spec):
+        return spec
+    changes = {field.name: _plain(value) for field in fields(spec) if is_dataclass(value := getattr(spec, field.name))}
+    return replace(spec, **changes, **({"plain": True} if "plain" in {field.name for field in fields(spec)} else {}))
