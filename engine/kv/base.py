@@ -167,11 +167,6 @@ class LayerKV(LayerCache):
         """Store `keys`, `values` [B, K, L, D] behind the present ones and return the view that attends them."""
 
 
-def scheme_name(bits: int | None, group_size: int | None) -> str:
-    """The name by which reports and `kv_live` call a layer's scheme."""
-    return "native" if bits is None else f"affine{bits}:g{group_size}"
-
-
 def live_scheme(caches: Sequence[LayerCache]) -> str:
     """The scheme of all layers that keep keys and values, or "mixed" where they differ; "native" where none does."""
     names = {cache.describe(i).scheme for i, cache in enumerate(caches) if isinstance(cache, LayerKV)}

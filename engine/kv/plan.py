@@ -12,9 +12,9 @@ from engine.kv.dense import DenseKV
 from engine.kv.recurrent import StateKV
 from engine.kv.request import GROUP_SIZES, KVRequest, LayerRequest
 from engine.kv.rotating import ChunkedKV, RotatingKV
-from engine.kv.scheme import NATIVE, Scheme, affine
+from engine.kv.scheme import NATIVE, Scheme, scheme_of
 from engine.kv.spec import CacheSpec
-from engine.kv.turboquant import DIMS, turbo
+from engine.kv.turboquant import DIMS
 
 _FRESH: dict[str, Callable[[CacheSpec, Scheme], LayerCache]] = {
     "dense": DenseKV,
@@ -90,8 +90,7 @@ def _planned(request: KVRequest, index: int, spec: CacheSpec, asked: LayerReques
         return CachePlan(spec, NATIVE, "a recurrent state has no keys")
     field, value, allowed = _obstacle(spec, asked)
     if not field:
-        scheme = turbo if asked.turbo else affine
-        return CachePlan(spec, scheme(asked.bits, asked.group_size, asked.value_bits))
+        return CachePlan(spec, scheme_of(asked))
     if request.skip:
         return CachePlan(spec, NATIVE, f"skipped: {field} {value}; {allowed}")
     raise InvalidValue(field, value if field != "kv" else str(request), f"{allowed} (layer {index}; or :skip)")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import mlx.core as mx
 
 from engine.errors import InvalidValue
-from engine.kv.base import LayerCache, scheme_name
+from engine.kv.base import LayerCache
 from engine.kv.spec import CacheSpec
 from engine.types import CacheLayer
 
@@ -47,7 +47,7 @@ class StateKV(LayerCache):
         dtypes = {str(a.dtype).removeprefix("mlx.core.") for a in self.arrays()}
         return CacheLayer(
             layer=layer,
-            scheme=scheme_name(None, None),
+            scheme="native",
             layout=f"state:{len(self.slots)}",
             offset=self.offset,
             dtype="+".join(sorted(dtypes)) or "empty",

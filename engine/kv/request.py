@@ -1,13 +1,13 @@
 """The notation of a KV scheme, as users write it.
 
-    native | bf16
-    kv8 | kv4:g32 | kv8/4            uniform, bits of keys / of values, groups of 64 unless :g32 or :g128
-    mixed:<kv_config.json>           per layer: a list of {layer_idx, bits or k_bits and v_bits, group_size}
-    turbo:k8v3                       TurboQuant: affine keys, rotated values
+native | bf16
+kv8 | kv4:g32 | kv8/4            uniform, bits of keys / of values, groups of 64 unless :g32 or :g128
+mixed:<kv_config.json>           per layer: a list of {layer_idx, bits or k_bits and v_bits, group_size}
+turbo:k8v3                       TurboQuant: affine keys, rotated values
 
-    :start=N   layers are converted once N tokens are in them (mlx-lm's schedule; 0 unless given)
-    :on-write  packed from the first token on, so that no bit depends on how the prompt was cut
-    :skip      a layer that cannot honour the request stays native, and is reported
+:start=N   layers are converted once N tokens are in them (mlx-lm's schedule; 0 unless given)
+:on-write  packed from the first token on, so that no bit depends on how the prompt was cut
+:skip      a layer that cannot honour the request stays native, and is reported
 """
 
 from __future__ import annotations
@@ -41,6 +41,14 @@ class LayerRequest:
     group_size: int = 64
     turbo: bool = False
 
+    @property
+    def name(self) -> str:
+        """As reports, plans and cache keys call the scheme: "affine8:g64", "affine8/4:g32", "turbo:k8v3"."""
+        if self.turbo:
+            return f"turbo:k{self.bits}v{self.value_bits}"
+        widths = str(self.bits) if self.bits == self.value_bits else f"{self.bits}/{self.value_bits}"
+        return f"affine{widths}:g{self.group_size}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class KVRequest:
@@ -71,7 +79,7 @@ class KVRequest:
         if self.every is None:
             head = f"mixed:{self.path}"
         elif self.kind == "turbo":
-            head = f"turbo:k{self.every.bits}v{self.every.value_bits}"
+            head = self.every.name
         else:
             each = self.every
             widths = f"{each.bits}" if each.bits == each.value_bits else f"{each.bits}/{each.value_bits}"

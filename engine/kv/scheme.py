@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.kv.base import KVView
+from engine.kv.request import LayerRequest
 from engine.kv.storage import Affine, Native, Parts, Storage
+from engine.kv.turboquant import TurboKeys, TurboValues
 from engine.kv.views import AffineView, DenseView, UnpackedView, Visible
 
 
@@ -29,8 +31,8 @@ class Scheme:
 NATIVE = Scheme("native", Native(), Native())
 
 
-def affine(bits: int, group_size: int, value_bits: int | None = None) -> Scheme:
-    """Uniform affine storage; `value_bits` where values have a width of their own."""
-    each = bits if value_bits is None else value_bits
-    widths = str(bits) if each == bits else f"{bits}/{each}"
-    return Scheme(f"affine{widths}:g{group_size}", Affine(bits, group_size), Affine(each, group_size))
+def scheme_of(asked: LayerRequest) -> Scheme:
+    """What a layer's request stands for."""
+    if asked.turbo:
+        return Scheme(asked.name, TurboKeys(asked.bits), TurboValues(asked.value_bits))
+    return Scheme(asked.name, Affine(asked.bits, asked.group_size), Affine(asked.value_bits, asked.group_size))

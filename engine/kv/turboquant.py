@@ -13,7 +13,6 @@ from pathlib import Path
 
 import mlx.core as mx
 
-from engine.kv.scheme import Scheme
 from engine.kv.storage import Parts, Storage
 
 DIMS = (64, 128, 256, 512)
@@ -93,11 +92,6 @@ class TurboValues(Storage):
         groups = _centroids(self.bits)[codes].reshape(*codes.shape[:-1], -1, GROUP)
         rotated = (groups * parts[1].astype(mx.float32)[..., None]).reshape(codes.shape)
         return mx.hadamard_transform(rotated) * _signs(codes.shape[-1])
-
-
-def turbo(bits: int, group_size: int, value_bits: int) -> Scheme:
-    """Keys of `bits` and values of `value_bits`, in groups of 32."""
-    return Scheme(f"turbo:k{bits}v{value_bits}", TurboKeys(bits), TurboValues(value_bits))
 
 
 @cache
