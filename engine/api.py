@@ -290,6 +290,7 @@ class Engine:
             seed=seed,
             blas=self.machine.blas,
             machine=self.machine.key,
+            recurrence=self.config.recurrence,
         )
         return Prepared(request, prompt, plan, self._stop_ids, make_row, text)
 

@@ -181,6 +181,7 @@ class Plan:
     seed: int
     blas: str
     machine: str
+    recurrence: str = "fast"
 
 
 @dataclass(frozen=True)

@@ -139,7 +139,6 @@ EXCLUSIONS: tuple[Exclusion, ...] = (
             "granitemoehybrid-dense",
             "hunyuan-dense",
             "jamba-dense",
-            "kimi_linear-dense",
             "nemotron_h-dense",
         ),
         dtypes=HALF,

@@ -87,6 +87,8 @@ HARMLESS: dict[str, str] = {
         "intermediate_size_mlp kv_channels kv_n_heads laurel_rank model_dim moe_intermediate_size moe_layer_end_index "
         "moe_layer_freq moe_layer_interval moe_layer_start_index moe_num_experts moe_num_shared_experts "
         "moe_shared_expert_intermediate_size n_embd n_head n_heads n_inner n_kv_heads n_layer n_layers "
+        "emb_neighbor_num emb_split_num expert_ffn_hidden_size kv_lora_rank ngram_vocab_size_ratio q_lora_rank "
+        "qk_nope_head_dim qk_rope_head_dim zero_expert_num "
         "n_routed_experts n_shared_experts n_shared_head num_attention_groups num_attention_heads "
         "num_attention_heads_per_layer num_dense_layers num_experts num_global_key_value_heads num_heads "
         "num_hidden_layers num_key_value_heads num_kv_heads num_kv_reuse_layers num_kv_shared_layers num_layers "

@@ -5,7 +5,7 @@ Letters: B rows, L length, D model dimension, H query heads, K key/value heads, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import mlx.core as mx
 
@@ -24,8 +24,7 @@ class BlurredSpec:
 
     @property
     def caches(self) -> tuple[CacheSpec, ...]:
-        own = (replace(cache, only_native="mixes its keys with a state") for cache in self.attention.caches)
-        return (CacheSpec(kind="state", slots=2), *own)
+        return (CacheSpec(kind="state", slots=2), *self.attention.caches)
 
 
 def mixed(x: mx.array, before: mx.array | None, filters: mx.array) -> mx.array:
@@ -56,7 +55,7 @@ class Blurred:
         queries, *own = mx.split(parts, [a.heads, a.heads + a.kv_heads], axis=1)
         pasts = zip(own, state.slots, self.filters, strict=True)
         keys, values = (mixed(y, before, filters) for y, before, filters in pasts)
-        state.append(L, *(y[:, :, -1:] for y in own))
+        state.append(L, *(mx.contiguous(y[:, :, -1:]) for y in own))
         view = kv.append(self.rope(keys, offset), values)
         out = view.attend(self.rope(queries, offset), a.scale, ctx.masks)  # [B, H, L, E]
         return self.out(out.transpose(0, 2, 1, 3).reshape(B, L, -1))

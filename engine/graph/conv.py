@@ -25,4 +25,5 @@ class CausalConv:
             past = mx.zeros((B, self.width - 1, C), x.dtype)
         x = mx.concatenate([past, x], axis=1)  # [B, W - 1 + L, C]
         y = mx.conv1d(x, self.weight, groups=C)
-        return y if self.bias is None else y + self.bias, x[:, L:, :]
+        # a copy: a view would keep the whole of x in memory
+        return y if self.bias is None else y + self.bias, mx.contiguous(x[:, L:, :])

@@ -18,7 +18,7 @@ from engine.kv.spec import CacheSpec
 
 @dataclass(frozen=True, kw_only=True)
 class NgramStemSpec:
-    """For every length of 2 .. `reach` tokens `splits` tables of a width that together make D; about `rows` rows each.
+    """For every length of 2 .. `reach` tokens `splits` tables of about `rows` rows, all together no wider than D.
 
     key: what its parameters are under. Its one cache is ArchSpec.stem_caches: the last reach - 1 ids.
     """

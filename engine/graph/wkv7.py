@@ -134,7 +134,7 @@ class TimeMix:
         held = _unit(k * self.k_k)
         k = k * (1 + (rate - 1) * self.k_a)
         y, memory = wkv7((r, w, k, v, -held, held * rate), memory, spec.plain)
-        state.append(x.shape[1], x[:, -1:], memory, other)
+        state.append(x.shape[1], mx.contiguous(x[:, -1:]), memory, other)
         y = self.norm * mx.fast.layer_norm(y, None, None, NORM_EPS) + self.norm_bias
         y = y + (r * k * self.r_k).sum(axis=-1, keepdims=True) * v
         return self.out(y.reshape(x.shape) * gate)
@@ -152,5 +152,5 @@ class ChannelMix:
         state = ctx.state(cache)
         *kept, last = state.slots
         mixed = _towards(x, _shifted(x, last), self.share)
-        state.append(0, *kept, x[:, -1:])
+        state.append(0, *kept, mx.contiguous(x[:, -1:]))
         return self.down(nn.relu2(self.up(mixed)))

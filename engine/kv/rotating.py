@@ -115,6 +115,8 @@ class RotatingKV(BufferedKV):
         check_room((self.keys, self.values), min(self.offset, self.size))
         if self.keys is not None and not 0 <= self._next <= capacity(self.keys):
             raise InvalidValue("ring position", self._next, f"0..{capacity(self.keys)}")
+        if self.offset < self.size and self._next != self.offset:
+            raise InvalidValue("ring position", self._next, f"{self.offset}, as the ring has not wrapped")
 
 
 class ChunkedKV(BufferedKV):

@@ -51,8 +51,9 @@ FAULTS = {
     "latent-words-unread": "oracles.faults.latent_words:FAULT",
     "latent-attention-crashes": "oracles.faults.latent_crashes:FAULT",
     "latent-originals-do-not-load": "oracles.faults.latent_originals:FAULT",
+#x
     "delta-hybrid-words-unread": "oracles.faults.delta_words:FAULT",
-    "kimi-linear-of-one-kind": "oracles.faults.one_kind:FAULT",
+    "kimi-linear-of-one-kind": "oracles.faults.kimi_one_kind:FAULT",
     "qwen3-5-fields-unread": "oracles.faults.qwen3_5_fields:FAULT",
     "delta-nets-without-attention": "oracles.faults.short_hybrids:FAULT",
     "falcon-h1-factors": "oracles.faults.falcon_factors:FAULT",
@@ -60,6 +61,10 @@ FAULTS = {
     "state-spaces-without-attention": "oracles.faults.state_spaces_only:FAULT",
     "mamba2-configs-of-transformers": "oracles.faults.state_space_configs:FAULT",
     "kv-bits-of-hybrids": "oracles.faults.listed_caches:FAULT",
+    "recurrent-gemma-words-unread": "oracles.faults.recurrent_gemma_words:FAULT",
+    "tied-baichuan-m1-crashes": "oracles.faults.baichuan_m1_tied:FAULT",
+    "convolution-hybrids-of-one-kind": "oracles.faults.layers_of_one_kind:FAULT",
+    "lfm2-vl-originals-do-not-load": "oracles.faults.lfm2_vl_original:FAULT",
 }
 PROBE_TIMEOUT_S = 120.0
 

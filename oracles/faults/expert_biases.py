@@ -35,7 +35,8 @@ def probe(model: str) -> Shown:
 
 FAULT = Fault(
     oracle="mlx-lm",
-    where="models/ernie4_5_moe.py and bailing_moe.py sanitize: only .weight of experts.<e> is stacked",
+    where="models/ernie4_5_moe.py, bailing_moe.py, bailing_moe_linear.py, bailing_hybrid.py sanitize: of experts.<e> "
+    "no .bias is stacked",
     what="an original checkpoint with use_bias fails its strict load: the experts' biases are unknown keys",
     ours="biases are stacked like the weights",
     probe=probe,

@@ -34,7 +34,7 @@ def probe(model: str) -> Shown:
 
 FAULT = Fault(
     oracle="mlx-lm",
-    where="models/gemma3_text.py ModelArgs: rope_parameters is no field, so it is dropped",
+    where="models/gemma3_text.py, gear.py ModelArgs: rope_parameters is no field, so it is dropped",
     what="a gemma3 saved by transformers 5 silently loses its bases and the linear scaling of its global layers",
     ours="the nested values are read where the flat ones are absent",
     probe=probe,

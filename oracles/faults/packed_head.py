@@ -41,7 +41,7 @@ def probe(model: str) -> Shown:
 
 FAULT = Fault(
     oracle="mlx-lm",
-    where="models/bailing_moe.py sanitize: norm_head normalises lm_head.weight whatever it holds",
+    where="models/bailing_moe.py, bailing_moe_linear.py sanitize: norm_head normalises lm_head.weight whatever it is",
     what="a quantised bailing_moe with norm_head loads with its head's packed words divided: the output is noise",
     ours="a packed head was normalised when it was quantised and is left alone",
     probe=probe,

@@ -5,9 +5,9 @@ from typing import Any
 
 from engine.graph.families.common import Config
 from engine.graph.families.granitemoe import RULES
-from engine.graph.families.mamba2 import by_kind, limits, ssm
+from engine.graph.families.mamba2 import hybrid, limits, ssm
 from engine.graph.renames import FILTERS, Rename, Split, halves
-from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, MlpSpec, RouterSpec, StemSpec
+from engine.graph.spec import ArchSpec, HeadSpec, MlpSpec, RouterSpec, StemSpec
 
 _AT = r"(.*)\.shared_mlp"
 _DENSE = (
@@ -47,7 +47,7 @@ def _attention(config: Config) -> Any:
 
 def spec(config: Config) -> ArchSpec:
     config.choice("hidden_act", ("silu",), "silu")
-    kinds, sparse = config.each("layer_types"), config.count("num_local_experts", 0) > 0
+    sparse = config.count("num_local_experts", 0) > 0
     feed: Any = config.mlp(bias=config.flag("mlp_bias", False))
     if sparse:
         width = config.positive("shared_intermediate_size")
@@ -59,20 +59,9 @@ def spec(config: Config) -> ArchSpec:
             shared=MlpSpec(hidden=width, up="input_linear", down="output_linear", fused=True),
             shared_at="shared_mlp",
         )
-    mixers = by_kind(config, "layer_types", kinds, {"mamba": _mamba, "attention": _attention})
-    layers = [
-        LayerSpec(
-            attention=mixer,
-            mlp=feed,
-            norms=config.pre_norms(),
-            attn_key="mamba" if kind == "mamba" else "self_attn",
-            mlp_key="" if sparse else "mlp",
-            residual_scale=config.number("residual_multiplier"),
-        )
-        for kind, mixer in zip(kinds, mixers, strict=True)
-    ]
+    fields = {"mlp_key": "" if sparse else "mlp", "residual_scale": config.number("residual_multiplier")}
     return config.arch(
-        layers,
+        hybrid(config, "layer_types", {"mamba": _mamba, "attention": _attention}, feed, **fields),
         stem=StemSpec(scale=config.number("embedding_multiplier")),
         head=HeadSpec(tied=config.tied(True), divide=config.number("logits_scaling")),
         more_rules=(FILTERS, *(RULES if sparse else _DENSE)),

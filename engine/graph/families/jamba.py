@@ -1,12 +1,14 @@
 """jamba: token-by-token state-space layers with norms inside and some attention layers without positions, over dense
 MLPs and mixtures."""
 
+from typing import Any
+
 from engine.graph.families.common import Config
 from engine.graph.families.mamba import rank
-from engine.graph.families.mamba2 import by_kind
+from engine.graph.families.mamba2 import hybrid
 from engine.graph.mamba import MambaSpec
 from engine.graph.renames import FILTERS, stacked
-from engine.graph.spec import ArchSpec, AttentionSpec, LayerSpec, RouterSpec
+from engine.graph.spec import ArchSpec, AttentionSpec, RouterSpec
 
 
 def _mamba(config: Config) -> MambaSpec:
@@ -34,24 +36,17 @@ def _every(config: Config, what: str) -> list[bool]:
 
 def spec(config: Config) -> ArchSpec:
     config.choice("hidden_act", ("silu",), "silu")
-    computed = None
     if config.get("layers_block_type") is None:
-        computed = ["attention" if attends else "mamba" for attends in _every(config, "attn")]
-    kinds = config.each("layers_block_type", computed)
-    dense, sparse, sparse_in = config.mlp(), None, [False] * len(kinds)
+        kinds = ["attention" if attends else "mamba" for attends in _every(config, "attn")]
+        config = config.replaced(layers_block_type=kinds)
+    feed: Any = config.mlp()
     if config.positive("num_experts") > 1:
         router = RouterSpec(key="router", score="logits", selected="softmax")
-        sparse, sparse_in = config.moe(router, hidden="intermediate_size"), _every(config, "expert")
-    mixers = by_kind(config, "layers_block_type", kinds, {"mamba": _mamba, "attention": _attention})
-    layers = [
-        LayerSpec(
-            attention=mixer,
-            mlp=sparse if sparse_in[i] else dense,
-            norms=config.pre_norms(second="pre_ff_layernorm"),
-            attn_key="mamba" if kinds[i] == "mamba" else "self_attn",
-            mlp_key="feed_forward",
-        )
-        for i, mixer in enumerate(mixers)
-    ]
-    rules = (FILTERS, *stacked("feed_forward", "switch_mlp"))
-    return config.arch(layers, norm=config.rms("model.final_layernorm"), more_rules=rules)
+        dense, sparse = feed, config.moe(router, hidden="intermediate_size")
+        feed = [sparse if has else dense for has in _every(config, "expert")]
+    fields = {"norms": config.pre_norms(second="pre_ff_layernorm"), "mlp_key": "feed_forward"}
+    return config.arch(
+        hybrid(config, "layers_block_type", {"mamba": _mamba, "attention": _attention}, feed, **fields),
+        norm=config.rms("model.final_layernorm"),
+        more_rules=(FILTERS, *stacked("feed_forward", "switch_mlp")),
+    )

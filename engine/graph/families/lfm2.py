@@ -44,7 +44,9 @@ def arch(config: Config, feed: Any, *rules: Any) -> ArchSpec:
         )
         for i, whole in enumerate(attended(config))
     ]
-    return config.arch(made, tied=True, norm=config.rms("model.embedding_norm"), rules=(*rules, FILTERS))
+    # A head beside the embedding is its copy, unless the config says otherwise: then it is left over, and refused.
+    untie, norm = config.tied(True), config.rms("model.embedding_norm")
+    return config.arch(made, tied=True, untie=untie, norm=norm, more_rules=(*rules, FILTERS))
 
 
 def spec(config: Config) -> ArchSpec:

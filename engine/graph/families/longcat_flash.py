@@ -3,6 +3,7 @@ longcat_flash_ngram: the same over a stem of hashed n-grams."""
 
 from typing import Any
 
+from engine.errors import InvalidValue
 from engine.graph.families.common import Config
 from engine.graph.families.deepseek_v3 import latent
 from engine.graph.latent import LatentSpec, SplitHeads
@@ -59,10 +60,15 @@ def spec(config: Config) -> ArchSpec:
 
 
 def ngram(config: Config) -> ArchSpec:
+    reach, splits = config.positive("emb_neighbor_num", 4), config.positive("emb_split_num", 4)
+    if reach < 2:
+        raise InvalidValue(f"config.json {config.path}emb_neighbor_num", reach, "at least 2 tokens together")
+    if splits * (reach - 1) > config.positive("hidden_size"):
+        raise InvalidValue(f"config.json {config.path}emb_split_num", splits, "no more tables than hidden_size")
     stem = NgramStemSpec(
         key="model.ngram_embeddings",
-        reach=config.positive("emb_neighbor_num", 4),
-        splits=config.positive("emb_split_num", 4),
+        reach=reach,
+        splits=splits,
         rows=config.positive("ngram_vocab_size_ratio", 78) * config.positive("vocab_size"),
     )
     words = Rename(r"^model\.embed_tokens\.", f"{stem.key}.word_embeddings.")

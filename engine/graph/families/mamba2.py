@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from engine.graph.families.common import Config
@@ -38,6 +39,14 @@ def by_kind(config: Config, key: str, kinds: Sequence[str], build: Mapping[str, 
             raise config.invalid(key, kind, build)
     made = {kind: build[kind](config) for kind in build if kind in kinds}
     return [made[kind] for kind in kinds]
+
+
+def hybrid(config: Config, key: str, build: Mapping[str, Any], feed: Any, **fields: Any) -> list[LayerSpec]:
+    """Layers of "mamba" or "self_attn", by the kinds under `key`, each with an MLP."""
+    kinds = config.each(key)
+    layers = config.layers(by_kind(config, key, kinds, build), feed, **fields)
+    names = ("mamba" if kind == "mamba" else "self_attn" for kind in kinds)
+    return [replace(layer, attn_key=name) for layer, name in zip(layers, names, strict=True)]
 
 
 def backbone(config: Config, mixer: Any, eps: float) -> ArchSpec:

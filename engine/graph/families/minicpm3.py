@@ -1,18 +1,23 @@
 """minicpm3: latent attention that keeps every head's keys and values, longrope, and minicpm's factors."""
 
+from typing import Any
+
 from engine.graph.families.common import Config
 from engine.graph.families.deepseek_v3 import latent
 from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, RopeSpec, StemSpec
 
 
 def spec(config: Config) -> ArchSpec:
-    scaling = config.inner("rope_scaling", type="longrope", original_max_position_embeddings=4096, long_factor=1.0)
-    for key in ("type", "rope_type"):
-        scaling.choice(key, ("longrope", "su"), "longrope")
+    scaling: dict[str, Any] = {}
+    if config.get("rope_scaling") is not None:
+        given = config.inner("rope_scaling", original_max_position_embeddings=4096, long_factor=1.0)
+        for key in ("type", "rope_type"):
+            given.choice(key, ("longrope", "su"), "longrope")
+        scaling = {**given, "type": "longrope"}
     rope = RopeSpec(
         dims=config.positive("qk_rope_head_dim"),
         base=config.number("rope_theta", 1000000.0),
-        scaling={**scaling, "type": "longrope"},
+        scaling=scaling,
         max_positions=config.positive("max_position_embeddings"),
     )
     tied = config.flag("tie_word_embeddings", False)
