@@ -35,6 +35,10 @@ class BufferedKV(LayerKV):
     def mark(self, marks: tuple[int, ...]) -> None:
         """Take `marks` as its counters."""
 
+    @property
+    def kind(self) -> str:
+        return f"{self.scheme.name} {self.layout}"
+
     def held(self) -> tuple[tuple[int, ...], tuple[mx.array | None, ...]]:
         sides = ((self.keys, self.scheme.keys), (self.values, self.scheme.values))
         return self.marks(), tuple(x for parts, side in sides for x in parts or (None,) * side.count)

@@ -28,6 +28,10 @@ class StateKV(LayerCache):
             raise InvalidValue("state", len(slots), f"{len(self.slots)} arrays, as the graph declared")
         self.offset, self.slots = self.offset + length, slots
 
+    @property
+    def kind(self) -> str:
+        return f"state:{len(self.slots)}"
+
     def held(self) -> tuple[tuple[int, ...], tuple[mx.array | None, ...]]:
         return (self.offset,), self.slots
 
@@ -48,7 +52,7 @@ class StateKV(LayerCache):
         return CacheLayer(
             layer=layer,
             scheme="native",
-            layout=f"state:{len(self.slots)}",
+            layout=self.kind,
             offset=self.offset,
             dtype="+".join(sorted(dtypes)) or "empty",
             bits=None,

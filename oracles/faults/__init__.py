@@ -51,7 +51,7 @@ FAULTS = {
     "latent-words-unread": "oracles.faults.latent_words:FAULT",
     "latent-attention-crashes": "oracles.faults.latent_crashes:FAULT",
     "latent-originals-do-not-load": "oracles.faults.latent_originals:FAULT",
-#x
+    # x
     "delta-hybrid-words-unread": "oracles.faults.delta_words:FAULT",
     "kimi-linear-of-one-kind": "oracles.faults.kimi_one_kind:FAULT",
     "qwen3-5-fields-unread": "oracles.faults.qwen3_5_fields:FAULT",
