@@ -116,12 +116,71 @@ def _cohere2(d: Dims) -> dict[str, Any]:
     }
 
 
+def _mamba2(d: Dims) -> dict[str, Any]:
+    return {
+        **d.common("mamba2"),
+        "num_heads": 2 * d.heads,
+        "intermediate_size": 2 * d.hidden,
+        "state_size": d.head_dim,
+        "n_groups": 1,
+        "conv_kernel": 4,
+        "layer_norm_epsilon": 1e-5,
+        "use_bias": False,
+        "use_conv_bias": True,
+        "time_step_limit": [0.0, 100.0],
+        "time_step_rank": "auto",
+        "tie_word_embeddings": True,
+    }
+
+
+def _qwen3_next(d: Dims) -> dict[str, Any]:
+    return {
+        **_qwen3_moe(d),
+        "model_type": "qwen3_next",
+        "linear_num_key_heads": d.kv_heads,
+        "linear_num_value_heads": d.heads,
+        "linear_key_head_dim": d.head_dim,
+        "linear_value_head_dim": d.head_dim,
+        "linear_conv_kernel_dim": 4,
+        "full_attention_interval": 4,
+        "partial_rotary_factor": 0.25,
+        "shared_expert_intermediate_size": d.expert,
+    }
+
+
+def _deepseek_v3(d: Dims) -> dict[str, Any]:
+    return {
+        **d.common("deepseek_v3"),
+        "num_key_value_heads": d.heads,
+        "kv_lora_rank": 2 * d.head_dim,
+        "q_lora_rank": d.hidden // 2,
+        "qk_rope_head_dim": d.head_dim // 2,
+        "qk_nope_head_dim": d.head_dim,
+        "v_head_dim": d.head_dim,
+        "moe_intermediate_size": d.expert,
+        "n_routed_experts": d.experts,
+        "n_shared_experts": 1,
+        "num_experts_per_tok": 4,
+        "routed_scaling_factor": 2.5,
+        "norm_topk_prob": True,
+        "n_group": 1,
+        "topk_group": 1,
+        "first_k_dense_replace": 1,
+    }
+
+
+# Decays and steps of recurrences that neither forget at once nor grow; speed does not depend on them, overflow would.
+SPREAD = {r"A_log$": (0.0, 0.7), r"dt_bias$": (-2.0, 1.0), r"conv1d\.weight$": (0.3, 0.3)}
+
 CONFIGS: dict[str, Callable[[Dims], dict[str, Any]]] = {
     "llama": lambda d: d.common("llama"),
     "gemma3_text": _gemma3,
     "gpt_oss": _gpt_oss,
     "qwen3_moe": _qwen3_moe,
     "cohere2": _cohere2,
+    "mamba2": _mamba2,
+    "qwen3_next": _qwen3_next,
+    "deepseek_v3": _deepseek_v3,
 }
 
 
@@ -145,6 +204,6 @@ def build(models: Sequence[str], size: str, dtype: str) -> dict[str, Path]:
 
     Errors: `UnknownField` before anything is built; `OracleRefused`.
     """
-    recipes = {model: Recipe(config=config_of(model, size), quants=()) for model in models}
+    recipes = {model: Recipe(config=config_of(model, size), spread=SPREAD, quants=()) for model in models}
     with Worker(StackConfig(stack="mlx-lm", model="")) as worker:
         return {model: worker.make(recipe, Form(dtype=dtype)) for model, recipe in recipes.items()}

@@ -18,7 +18,7 @@ from oracles.client import Worker
 from oracles.contract import GenerateProbe, OracleRefused, Probe, StackConfig
 from oracles.exclusions import find_exclusion, find_unmoved
 from oracles.matrix import free_run, random_ids
-from oracles.modules import module_of
+from oracles.modules import module_of, modules
 from oracles.parity import DIFFERS, EQUAL, FAILED, NOT_RUN, Cell, CellResult, Pair
 from oracles.recipe import Form, Recipe, form_folder
 from oracles.tiny import tiny_root
@@ -112,8 +112,11 @@ def _vocabularies(config: Mapping[str, Any]) -> list[int]:
     return own + [size for value in config.values() if isinstance(value, Mapping) for size in _vocabularies(value)]
 
 
-def plan(recipe: Recipe, *, full: bool, compiled: bool = False) -> list[Planned]:
-    """The cells of a recipe, without mutations. compiled: add cells with fusion on."""
+def plan(recipe: Recipe, *, full: bool, compiled: bool = False, variant: bool = False) -> list[Planned]:
+    """The cells of a recipe, without mutations. compiled: add cells with fusion on.
+
+    variant: of a module that another recipe shows; where not `full`, it gets one forced run of each layout.
+    """
     lengths = prompts(recipe)
     longest = lengths[-1]
     ids = random_ids(vocabulary(recipe.config), longest)
@@ -125,10 +128,15 @@ def plan(recipe: Recipe, *, full: bool, compiled: bool = False) -> list[Planned]
 
     plain = Form()
     singles = lengths if full or recipe.window else (SINGLES,)
-    cells = [cell(plain, prompt, chunk) for chunk in CHUNKS for prompt in (singles if chunk == 1 else lengths)]
-    cells.append(Planned(form=plain, label="greedy", probe=greedy))
+    if variant and not full:
+        cells = [cell(plain, longest, 7)]
+    else:
+        cells = [cell(plain, prompt, chunk) for chunk in CHUNKS for prompt in (singles if chunk == 1 else lengths)]
+        cells.append(Planned(form=plain, label="greedy", probe=greedy))
     if recipe.hub is not None:
         cells.append(cell(Form(layout="hub"), longest, 7, same_as=plain))
+    if variant and not full:
+        return cells
     packed = recipe.quants if full else recipe.quants[:1]
     halves = ("bfloat16", "float16") if full else ("bfloat16",)
     for dtype in halves:
@@ -172,7 +180,7 @@ class ArchRun:
         """Every cell of one recipe, as it is decided."""
         module = ""
         folders: dict[Form, Path | OracleRefused] = {}
-        for planned in plan(recipe, full=full, compiled=compiled):
+        for planned in plan(recipe, full=full, compiled=compiled, variant=name not in modules()):
             for form in filter(None, (planned.same_as, planned.form)):
                 if form not in folders:
                     folders[form], built = self.build(recipe, form)

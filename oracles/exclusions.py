@@ -133,6 +133,8 @@ EXCLUSIONS: tuple[Exclusion, ...] = (
             *(pattern for name in STACKED_EXPERTS for pattern in (name, f"{name}-*")),
         ),
         unless=(
+            "bailing_hybrid-dense",
+            "bailing_moe_linear-dense",
             "deepseek-dense",
             "gemma4",
             "granitemoehybrid-attention",

@@ -44,6 +44,7 @@ SILENT: dict[str, tuple[float, ...]] = {
     "lm_head_multiplier": (1,),
     "logit_scale": (1,),
     "logits_scaling": (1,),
+    "logits_soft_cap": (0,),
     "loop_num": (0, 1),
     "moe_routed_scaling_factor": (1,),
     "moe_router_logit_softcapping": (0,),
@@ -76,6 +77,9 @@ WINDOWS = "a window or chunk that mlx-lm's module does not apply either"
 NAMES = "this family reads it under another name, or has a fixed value, as mlx-lm's module"
 HARMLESS: dict[str, str] = {
     SHAPES: (
+        "a_low_rank_dim block_dim block_ff_dim block_ffn_dim_multiplier block_multiple_of conv1d_width conv_window "
+        "decay_low_rank_dim gate_low_rank_dim layer_group_size lru_width num_swa_attention_heads "
+        "num_swa_key_value_heads v_low_rank_dim "
         "conv_L_cache full_attention_interval linear_conv_kernel_dim linear_key_head_dim linear_num_key_heads "
         "linear_num_value_heads linear_value_head_dim "
         "attn_layer_offset attn_layer_period conv_kernel expert_layer_offset expert_layer_period hidden_size_per_head "
@@ -108,7 +112,7 @@ HARMLESS: dict[str, str] = {
         "sliding_window_size window_size"
     ),
     NAMES: (
-        "mixer_rms_eps "
+        "group_norm_size mixer_rms_eps "
         "activation_sparsity_pattern attn_scale attn_temperature_tuning beta_fast beta_slow dim_model_base factor "
         "floor_scale layer_norm_eps layer_norm_epsilon layer_rope_theta layernorm_epsilon llama_4_scaling_beta "
         "long_factor long_mscale moe_k moe_top_k moe_topk mscale mscale_all_dim norm_eps norm_epsilon "

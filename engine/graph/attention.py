@@ -12,7 +12,7 @@ import mlx.nn as nn
 
 from engine.graph.forward import Forward
 from engine.graph.norms import Norm, build_norm
-from engine.graph.params import Linear, PackedLinear, Weights
+from engine.graph.params import LinearMap, Weights
 from engine.graph.rope import build_rope
 from engine.graph.spec import ArchSpec, AttentionSpec, GateSpec, NormSpec, QueryScale
 from engine.kv.base import KVView
@@ -32,7 +32,7 @@ class Attention:
         self.rope = build_rope(spec.rope) if spec.rope else None
         q_dim, k_dim, v_dim = spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim, spec.kv_heads * self.v_dim
 
-        def linear(key: str, out: int, bias: bool) -> Linear | PackedLinear:
+        def linear(key: str, out: int, bias: bool) -> LinearMap:
             return weights.linear(weights.join(path, key), out, arch.dim, bias)
 
         def norm(norm_spec: NormSpec | None, dim: int, heads: int = 1) -> Norm | None:

@@ -17,7 +17,7 @@ import mlx.core as mx
 
 from engine.graph.forward import Forward
 from engine.graph.minifloat import rounded_fp4, rounded_fp8
-from engine.graph.norms import RmsNorm
+from engine.graph.norms import rms_norm
 from engine.graph.params import Weights
 from engine.graph.rope import yarn_freqs
 from engine.graph.spec import ArchSpec, RopeSpec
@@ -99,7 +99,7 @@ class Compressor:
         self.ratio = spec.ratio
         self.kv = weights.linear(f"{path}.kv_proj", spec.dim, arch.dim, bias=False)
         self.gate = weights.linear(f"{path}.gate_proj", spec.dim, arch.dim, bias=False) if spec.ratio > 1 else None
-        self.norm = RmsNorm(weights.take(f"{path}.kv_norm.weight", (spec.dim,)), spec.eps)
+        self.norm = rms_norm(weights.take(f"{path}.kv_norm.weight", (spec.dim,)), spec.eps)
 
     def __call__(
         self, x: mx.array, open_kv: mx.array | None, open_gate: mx.array | None
@@ -125,7 +125,7 @@ class Indexer:
         self.weigh = weights.linear(f"{path}.weights_proj", spec.heads, arch.dim, bias=False)
         if spec.makes_keys:
             self.k = weights.linear(f"{path}.k_proj", spec.dim, outer.dim, bias=False)
-            self.k_norm = RmsNorm(weights.take(f"{path}.k_norm.weight", (spec.dim,)), outer.eps)
+            self.k_norm = rms_norm(weights.take(f"{path}.k_norm.weight", (spec.dim,)), outer.eps)
 
     def keys(self, groups: mx.array, first: int, turn: Turn) -> mx.array:
         """Groups [B, N, E], the first of which is number `first`, -> index keys [B, N, F]."""
@@ -195,10 +195,10 @@ class CompressedAttention:
         self.spec = spec
         H, E, R = spec.heads, spec.dim, spec.q_rank
         self.q_a = weights.linear(f"{path}.q_a_proj", R, arch.dim, bias=False)
-        self.q_norm = RmsNorm(weights.take(f"{path}.q_a_norm.weight", (R,)), spec.eps)
+        self.q_norm = rms_norm(weights.take(f"{path}.q_a_norm.weight", (R,)), spec.eps)
         self.q_b = weights.linear(f"{path}.q_b_proj", H * E, R, bias=False)
         self.kv = weights.linear(f"{path}.kv_proj", E, arch.dim, bias=False)
-        self.kv_norm = RmsNorm(weights.take(f"{path}.kv_norm.weight", (E,)), spec.eps)
+        self.kv_norm = rms_norm(weights.take(f"{path}.kv_norm.weight", (E,)), spec.eps)
         self.o_a = weights.experts(f"{path}.o_a_proj", spec.groups, spec.o_rank, H * E // spec.groups, bias=False)
         self.o_b = weights.linear(f"{path}.o_b_proj", arch.dim, spec.groups * spec.o_rank, bias=False)
         self.sinks = weights.take(f"{path}.sinks", (H,))

@@ -123,5 +123,5 @@ class HyperLayer:
         attended = inner.attention(inner.pre_attn(read(x, ctx.extras["read"])), ctx, cache)
         x = written(attended, x, write, mix)
         ctx.extras["read"], write, mix = self.around_mlp(x)
-        fed = inner.mlp(inner.pre_mlp(read(x, following)), ctx, cache)
-        return written(fed.astype(x.dtype), x, write, mix)
+        h = inner.pre_mlp(read(x, following))
+        return written(inner.mlp(h, ctx, cache).astype(h.dtype), x, write, mix)

@@ -12,7 +12,7 @@ import mlx.core as mx
 
 from engine.graph.forward import Forward
 from engine.graph.latent import LatentAttention, LatentSpec
-from engine.graph.norms import LayerNorm
+from engine.graph.norms import layer_norm
 from engine.graph.params import Weights
 from engine.graph.rope import build_rope
 from engine.graph.spec import ArchSpec, RopeSpec
@@ -45,8 +45,8 @@ class IndexedTokens:
         at, rank = f"{path}.indexer", spec.latent.q_rank or arch.dim
         self.q = weights.linear(f"{at}.wq_b", spec.heads * spec.dim, rank, bias=False)
         self.k = weights.linear(f"{at}.wk", spec.dim, arch.dim, bias=False)
-        norm = (weights.take(f"{at}.k_norm.{part}", (spec.dim,)) for part in ("weight", "bias"))
-        self.k_norm = LayerNorm(*norm, eps=1e-5)
+        weight, bias = (weights.take(f"{at}.k_norm.{part}", (spec.dim,)) for part in ("weight", "bias"))
+        self.k_norm = layer_norm(weight, bias, 1e-5)
         self.weigh = weights.linear(f"{at}.weights_proj", spec.heads, arch.dim, bias=False)
         self.rope = build_rope(spec.rope)
 

@@ -77,7 +77,7 @@ class Kda:
         made = [conv(into(x), past) for conv, into, past in zip(self.convs, self.inputs, pasts, strict=True)]
         parts = [nn.silu(y) for y, _ in made]
         if spec.joined:
-            parts = mx.split(parts[0], 3, axis=-1)
+            parts = list(mx.split(parts[0], 3, axis=-1))
         q, k, v = (part.reshape(heads) for part in parts)
         q, k = unit(q, k)  # [B, L, H, E]
         a, beta, gate = self.decay(x).reshape(heads), self.beta(x), self.gate(x).reshape(heads)

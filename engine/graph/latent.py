@@ -14,7 +14,7 @@ import mlx.core as mx
 
 from engine.graph.attention import gated, scaled
 from engine.graph.forward import Forward
-from engine.graph.norms import RmsNorm
+from engine.graph.norms import rms_norm
 from engine.graph.params import Weights
 from engine.graph.renames import Arrays
 from engine.graph.rope import build_rope
@@ -72,10 +72,10 @@ class LatentAttention:
             self.q = weights.linear(f"{path}.q_proj", H * (N + T), arch.dim, bias=False)
         else:
             self.q_a = weights.linear(f"{path}.q_a_proj", spec.q_rank, arch.dim, spec.bias)
-            self.q_a_norm = RmsNorm(weights.take(f"{path}.q_a_layernorm.weight", (spec.q_rank,)), spec.eps)
+            self.q_a_norm = rms_norm(weights.take(f"{path}.q_a_layernorm.weight", (spec.q_rank,)), spec.eps)
             self.q = weights.linear(f"{path}.q_b_proj", H * (N + T), spec.q_rank, bias=False)
         self.kv_a = weights.linear(f"{path}.kv_a_proj_with_mqa", spec.rank + T, arch.dim, spec.bias)
-        self.kv_norm = RmsNorm(weights.take(f"{path}.kv_a_layernorm.weight", (spec.rank,)), spec.eps)
+        self.kv_norm = rms_norm(weights.take(f"{path}.kv_a_layernorm.weight", (spec.rank,)), spec.eps)
         if spec.kept == "heads":
             self.kv_b = weights.linear(f"{path}.kv_b_proj", H * (N + V), spec.rank, bias=False)
         else:

@@ -16,65 +16,42 @@ from engine.graph.spec import ArchSpec, NormSpec
 Norm = Callable[[mx.array], mx.array]
 
 
-class RmsNorm:
-    def __init__(self, weight: mx.array | None, eps: float) -> None:
-        self.weight, self.eps = weight, eps
-
-    def __call__(self, x: mx.array) -> mx.array:
-        return mx.fast.rms_norm(x, self.weight, self.eps)
+def rms_norm(weight: mx.array | None, eps: float) -> Norm:
+    return lambda x: mx.fast.rms_norm(x, weight, eps)
 
 
-class LayerNorm:
-    def __init__(self, weight: mx.array | None, bias: mx.array | None, eps: float) -> None:
-        self.weight, self.bias, self.eps = weight, bias, eps
-
-    def __call__(self, x: mx.array) -> mx.array:
-        return mx.fast.layer_norm(x, self.weight, self.bias, self.eps)
+def layer_norm(weight: mx.array | None, bias: mx.array | None, eps: float) -> Norm:
+    return lambda x: mx.fast.layer_norm(x, weight, bias, eps)
 
 
-class HeadsLayerNorm:
+def by_head(norm: Norm, weight: mx.array) -> Norm:
     """A weight per head [H, E] on x [B, L, H, E], outside of the norm."""
-
-    def __init__(self, weight: mx.array, eps: float) -> None:
-        self.weight, self.eps = weight, eps
-
-    def __call__(self, x: mx.array) -> mx.array:
-        return self.weight * mx.fast.layer_norm(x, None, None, self.eps)
-
-
-class Gain:
-    """A scalar factor in a norm's place."""
-
-    def __init__(self, factor: mx.array) -> None:
-        self.factor = factor
-
-    def __call__(self, x: mx.array) -> mx.array:
-        return x * self.factor.astype(x.dtype)
+    return lambda x: weight * norm(x)
 
 
 def build_norm(spec: NormSpec, dim: int, weights: Weights, path: str, heads: int = 1) -> Norm:
     """The norm of `dim` values whose key is relative to `path`."""
     if spec.key is None:
-        return RmsNorm(None, spec.eps) if spec.kind == "rms" else LayerNorm(None, None, spec.eps)
+        return rms_norm(None, spec.eps) if spec.kind == "rms" else layer_norm(None, None, spec.eps)
     key = weights.join(path, spec.key)
     if spec.kind == "gain":
-        return Gain(weights.take(key, (1,)))
+        factor = weights.take(key, (1,))
+        return lambda x: x * factor.astype(x.dtype)
     if spec.kind == "rms_heads":
-        by_head, plain = weights.take(key, (heads, dim)), RmsNorm(None, spec.eps)
-        return lambda x: plain(x) * by_head
+        return by_head(rms_norm(None, spec.eps), weights.take(key, (heads, dim)))
     if spec.kind == "layer_heads":
-        return HeadsLayerNorm(weights.take(f"{key}.weight", (heads, dim)), spec.eps)
+        return by_head(layer_norm(None, None, spec.eps), weights.take(f"{key}.weight", (heads, dim)))
     if spec.kind == "layer_stacked":
         rows = [weights.take(f"{key}.norms.{h}.weight", (dim,)) for h in range(heads)]
-        return HeadsLayerNorm(mx.stack(rows), spec.eps)
+        return by_head(layer_norm(None, None, spec.eps), mx.stack(rows))
     weight = weights.take(f"{key}.weight", (dim,))
     weight = spec.offset + weight if spec.offset else weight
     if spec.kind == "rms":
-        return RmsNorm(weight, spec.eps)
+        return rms_norm(weight, spec.eps)
     if spec.kind == "rms_cast":
         return lambda x: mx.fast.rms_norm(x, weight.astype(x.dtype), spec.eps)
     bias = weights.take(f"{key}.bias", (dim,)) if spec.bias else None
-    return LayerNorm(weight, bias, spec.eps)
+    return layer_norm(weight, bias, spec.eps)
 
 
 def norm_like_last(key: str, dim: int, arch: ArchSpec, weights: Weights, path: str) -> Norm:

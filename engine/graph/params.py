@@ -85,10 +85,13 @@ class PackedLinear:
         return y if self.bias is None else y + self.bias
 
 
+LinearMap = Linear | PackedLinear | Rotated
+
+
 class Embedding:
     """Rows of a table [O, I], dense or packed; `as_linear` uses the same table as an output head."""
 
-    def __init__(self, linear: Linear | PackedLinear | Rotated) -> None:
+    def __init__(self, linear: LinearMap) -> None:
         self.as_linear = linear
 
     def __call__(self, ids: mx.array) -> mx.array:
@@ -167,7 +170,7 @@ class Weights:
             self._shapes.append(f"{key} {list(array.shape)}, expected {list(shape)}")
         return array
 
-    def linear(self, path: str, out_dim: int, in_dim: int, bias: bool) -> Linear | PackedLinear | Rotated:
+    def linear(self, path: str, out_dim: int, in_dim: int, bias: bool) -> LinearMap:
         """The linear map under `path`, packed if the checkpoint says so, of a rotated input where it has signs."""
         b = self.take(f"{path}.bias", (out_dim,)) if bias else None
         weight = self._weight(path, (out_dim, in_dim))

@@ -22,7 +22,8 @@ def _plain(spec: Any) -> Any:
     """The same with plain=True in each spec that has the field, at any depth."""
     if isinstance(spec, tuple):
         return tuple(_plain(part) for part in spec)
-    if isinstance(spec, type) or not is_dataclass(spec):
+    if not is_dataclass(spec):
         return spec
-    changes = {field.name: _plain(value) for field in fields(spec) if is_dataclass(value := getattr(spec, field.name))}
-    return replace(spec, **changes, **({"plain": True} if "plain" in {field.name for field in fields(spec)} else {}))
+    held: dict[str, Any] = {field.name: getattr(spec, field.name) for field in fields(spec)}
+    changes = {name: True if name == "plain" else _plain(value) for name, value in held.items()}
+    return type(spec)(**changes)

@@ -24,8 +24,7 @@ Rope = Callable[[mx.array, int], mx.array]  # ([B, H, L, D], offset) -> [B, H, L
 
 def build_rope(spec: RopeSpec) -> Rope:
     """The rope of a spec; an unknown type is `UnsupportedConfig`, naming the known ones."""
-    scaling = dict(spec.scaling)
-    kind = scaling.get("type") or scaling.get("rope_type", "default")
+    scaling, kind = dict(spec.scaling), spec.kind
     if not isinstance(kind, str) or kind not in _VARIANTS:
         raise UnsupportedConfig(f"rope_scaling type {kind!r}; known: {', '.join(sorted(_VARIANTS))}")
     if kind != "default":

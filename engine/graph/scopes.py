@@ -29,7 +29,8 @@ class BlockSparseSpec:
 
     @property
     def caches(self) -> tuple[CacheSpec, ...]:
-        return tuple(replace(cache, only_native="attends blocks of keys") for cache in self.attention.caches)
+        only_native = "attends blocks of keys"
+        return tuple(replace(cache, only_native=only_native, block=None) for cache in self.attention.caches)
 
 
 class BlockSparse:

@@ -53,6 +53,11 @@ class RopeSpec:
     scaling: Mapping[str, Any] = field(default_factory=dict)
     max_positions: int | None = None
 
+    @property
+    def kind(self) -> Any:
+        """The type of its scaling, by either of the words that configs have for it."""
+        return self.scaling.get("type") or self.scaling.get("rope_type", "default")
+
 
 @dataclass(frozen=True, kw_only=True)
 class QkNorm:
@@ -143,6 +148,8 @@ class AttentionSpec:
         """What it appends to: one cache, or none where it reads another layer's."""
         if self.reads is not None:
             return ()
+        # A dynamic rope turns a call's keys by the length so far.
+        free = self.cache == "dense" and not (self.rope and self.rope.kind == "dynamic")
         only_native = None
         if self.softcap is not None:
             only_native = "soft-caps its attention scores"
@@ -153,7 +160,7 @@ class AttentionSpec:
                 window=self.window,
                 head_dims=(self.head_dim, self.v_dim or self.head_dim),
                 only_native=only_native,
-                block=1 if self.cache == "dense" else None,
+                block=1 if free else None,
             ),
         )
 

@@ -18,7 +18,7 @@ import mlx.nn as nn
 from engine.graph.conv import CausalConv
 from engine.graph.forward import Forward
 from engine.graph.mlp import swiglu
-from engine.graph.norms import Norm, RmsNorm, build_norm
+from engine.graph.norms import Norm, build_norm, rms_norm
 from engine.graph.params import Weights
 from engine.graph.spec import ArchSpec, NormSpec
 from engine.kv.spec import CacheSpec
@@ -184,7 +184,7 @@ class PlamoSsm:
         self.split = weights.linear(f"{path}.bcdt_proj", spec.rank + 2 * N, inner, bias=False)
         self.step_sizes = weights.linear(f"{path}.dt_proj", spec.heads, spec.rank, bias=False)
         norms = (("B", N), ("C", N), ("dt", spec.rank))
-        self.norms = [RmsNorm(weights.take(f"{path}.{name}_norm_weight", (size,)), spec.eps) for name, size in norms]
+        self.norms = [rms_norm(weights.take(f"{path}.{name}_norm_weight", (size,)), spec.eps) for name, size in norms]
         self.recurrence = Recurrence(spec.heads, spec.limits, False, spec.plain, weights, path)
         self.out = weights.linear(f"{path}.out_proj", arch.dim, inner, bias=False)
 

@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     graph = tasks.add_parser(
         "graph", help="the forwards alone, of several architectures, on random models of real shape"
     )
-    graph.add_argument("--models", metavar="A,B", help="default: llama,gemma3_text,gpt_oss,qwen3_moe,cohere2")
+    graph.add_argument("--models", metavar="A,B", help="default: all of lab/graph_models.py")
     graph.add_argument("--size", choices=("tiny", "small"), default="small")
     graph.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
     graph.add_argument("--against", choices=("mlx-lm", "engine"), default="mlx-lm", help="engine: an A/A run")

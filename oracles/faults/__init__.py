@@ -48,10 +48,10 @@ FAULTS = {
     "linear-rope-refused": "oracles.faults.linear_rope:FAULT",
     "olmo-prompt-crashes": "oracles.faults.olmo_prompt:FAULT",
     "gpt2-prefix-does-not-load": "oracles.faults.gpt2_prefix:FAULT",
+    "ragged-batch-rows": "oracles.faults.ragged:FAULT",
     "latent-words-unread": "oracles.faults.latent_words:FAULT",
     "latent-attention-crashes": "oracles.faults.latent_crashes:FAULT",
     "latent-originals-do-not-load": "oracles.faults.latent_originals:FAULT",
-    # x
     "delta-hybrid-words-unread": "oracles.faults.delta_words:FAULT",
     "kimi-linear-of-one-kind": "oracles.faults.kimi_one_kind:FAULT",
     "qwen3-5-fields-unread": "oracles.faults.qwen3_5_fields:FAULT",
@@ -65,6 +65,9 @@ FAULTS = {
     "tied-baichuan-m1-crashes": "oracles.faults.baichuan_m1_tied:FAULT",
     "convolution-hybrids-of-one-kind": "oracles.faults.layers_of_one_kind:FAULT",
     "lfm2-vl-originals-do-not-load": "oracles.faults.lfm2_vl_original:FAULT",
+    "sparse-attention-words-unread": "oracles.faults.sparse_words:FAULT",
+    "deepseek-v41-prompt-cache-is-lost": "oracles.faults.v41_prompt_cache:FAULT",
+    "deepseek-v41-groups-of-several-sizes": "oracles.faults.v41_groups:FAULT",
 }
 PROBE_TIMEOUT_S = 120.0
 

@@ -29,8 +29,8 @@ def probe(model: str) -> Shown:
             model_class, arguments = _get_classes(config)
             mx.random.seed(1)
             built = model_class(arguments.from_dict(config))
-            drawn = [(name, mx.random.normal(value.shape) / 8) for name, value in tree_flatten(built.parameters())]
-            built.load_weights(drawn)
+            held = dict(tree_flatten(built.parameters(), destination={}))
+            built.load_weights([(name, mx.random.normal(value.shape) / 8) for name, value in held.items()])
             logits.append(built(mx.array([[3, 1, 4, 1, 5, 9]])))
         if not mx.array_equal(*logits):
             moved.append(recipe)

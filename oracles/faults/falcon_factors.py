@@ -30,10 +30,10 @@ def probe(model: str) -> Shown:
     from mlx_lm.models.falcon_h1 import Model, ModelArgs
 
     built = Model(ModelArgs.from_dict({**SIZES, "key_multiplier": KEYS, "attention_in_multiplier": INWARD}))
-    weights = {
-        name: mx.ones(value.swapaxes(1, 2).shape if "conv1d.weight" in name else value.shape)
-        for name, value in tree_flatten(built.parameters(), destination={}).items()
-    }
+    shapes = {name: value.shape for name, value in dict(tree_flatten(built.parameters())).items()}
+    filters = "model.layers.0.mamba.conv1d.weight"
+    shapes[filters] = tuple(shapes[filters][i] for i in (0, 2, 1))
+    weights = {name: mx.ones(shape) for name, shape in shapes.items()}
     read = built.sanitize(weights)
     k, v = (read[f"model.layers.0.self_attn.{p}_proj.weight"][0, 0].item() for p in "kv")
     gate = mx.ones((1, 1, 32))
@@ -50,9 +50,10 @@ def probe(model: str) -> Shown:
 FAULT = Fault(
     oracle="mlx-lm",
     where="models/falcon_h1.py sanitize: looks for key_proj where checkpoints have k_proj, and leaves v_proj alone; "
-    "FalconH1RMSNormGated does not use its n_groups",
+    "FalconH1RMSNormGated does not use its n_groups; time_step_limit is (0, inf)",
     what="keys enter attention without key_multiplier, values without attention_in_multiplier; with mamba_rms_norm all "
-    "groups are normalised as one",
-    ours="original checkpoints get all factors, and groups are normalised one by one; what mlx-lm saved runs as it is",
+    "groups are normalised as one; step sizes are not limited",
+    ours="original checkpoints get all factors (what mlx-lm saved runs as it is), groups are normalised one by one, "
+    "and time_step_limit holds",
     probe=probe,
 )

@@ -64,11 +64,7 @@ OLMO_HYBRID = {
     "tie_word_embeddings": False,
 }
 QWEN3_NEXT = {**DELTA, "full_attention_interval": 2, "rope_theta": 10000.0, "partial_rotary_factor": 0.25}
-GEAR = {
-    "layer_types": ["conv_mixer", "sliding_attention", "full_attention"],
-    "sliding_window": 8,
-    "tie_word_embeddings": True,
-}
+GEAR = {"layer_types": ["conv_mixer", "full_attention", "conv_mixer"], "tie_word_embeddings": True}
 
 
 def _packed(path: str, block: int) -> dict[str, Any]:
@@ -155,11 +151,13 @@ RECIPES: dict[str, Recipe] = {
         hub=LAYOUTS + "filters",
         spread=MEMORY,
     ),
-    "gear": Recipe(config=_config("gear", GEAR), window=8, norm_mean=0.0, hub=LAYOUTS + "scaled_filters", spread=KEYED),
+    "gear": Recipe(config=_config("gear", GEAR), norm_mean=0.0, hub=LAYOUTS + "scaled_filters", spread=KEYED),
     "gear-caps": Recipe(
         config=_config(
             "gear",
             GEAR,
+            layer_types=["conv_mixer", "sliding_attention", "full_attention"],
+            sliding_window=8,
             num_key_value_heads=None,
             hidden_activation="silu",
             attention_bias=True,

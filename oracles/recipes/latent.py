@@ -86,8 +86,6 @@ LONGCAT = {
     "mla_scale_q_lora": True,
     "mla_scale_kv_lora": True,
 }
-# 32 of 64 values for each of a bigram's and a trigram's table.
-NGRAM = {"ngram_vocab_size_ratio": 3, "emb_neighbor_num": 3, "emb_split_num": 1}
 
 RECIPES: dict[str, Recipe] = {
     "deepseek_v2": Recipe(
@@ -113,33 +111,26 @@ RECIPES: dict[str, Recipe] = {
         hub=LAYOUTS + "deepseek_v3",
     ),
     "glm4_moe_lite": Recipe(
-        config=_config("glm4_moe_lite", SPARSE, rope_scaling=YARN, num_nextn_predict_layers=1),
-        hub=LAYOUTS + "glm4_moe_lite",
-    ),
-    "glm4_moe_lite-groups": Recipe(
-        config=_config("glm4_moe_lite", SPARSE, GROUPS, q_lora_rank=None, attention_bias=True, norm_topk_prob=True),
+        config=_config("glm4_moe_lite", SPARSE, GROUPS, rope_scaling=YARN, attention_bias=True, norm_topk_prob=True),
         hub=LAYOUTS + "glm4_moe_lite",
     ),
     "kimi_k25": Recipe(config=_tower("kimi_k25", "kimi_k2", SPARSE, rope_scaling=YARN), hub=LAYOUTS + "kimi_k25"),
     "kimi_vl": Recipe(config=_tower("kimi_vl", "deepseek_v3", SPARSE, q_lora_rank=None), hub=LAYOUTS + "kimi_vl"),
     "longcat_flash": Recipe(config=_config("longcat_flash", LONGCAT, rope_scaling=YARN), hub=LAYOUTS + "longcat_flash"),
-    "longcat_flash-normalised": Recipe(
+    "longcat_flash_ngram": Recipe(
         config=_config(
-            "longcat_flash",
+            "longcat_flash_ngram",
             LONGCAT,
-            attention_bias=True,
+            hidden_size=128,
             kv_lora_rank=32,
             q_lora_rank=48,
+            attention_bias=True,
             norm_topk_prob=True,
             router_bias=True,
+            ngram_vocab_size_ratio=3,
+            emb_neighbor_num=3,
+            emb_split_num=2,
         ),
-        hub=LAYOUTS + "longcat_flash",
-    ),
-    "longcat_flash_ngram": Recipe(
-        config=_config("longcat_flash_ngram", LONGCAT, NGRAM), hub=LAYOUTS + "longcat_flash_ngram"
-    ),
-    "longcat_flash_ngram-splits": Recipe(
-        config=_config("longcat_flash_ngram", LONGCAT, NGRAM, emb_neighbor_num=4, emb_split_num=2),
         hub=LAYOUTS + "longcat_flash_ngram",
     ),
     "minicpm3": Recipe(config=_config("minicpm3", MINICPM3)),

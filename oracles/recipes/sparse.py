@@ -129,7 +129,7 @@ RECIPES: dict[str, Recipe] = {
             "num_hidden_layers": 3,
             "head_dim": 40,
             "qk_rope_head_dim": 8,
-            "o_groups": 4,
+            "o_groups": 1,
             "compress_ratios": [1, 1],
             "kv_source_layer_ids": [0],
             "index_source_layer_ids": [0, 1],

@@ -167,12 +167,17 @@ RECIPES: dict[str, Recipe] = {
         },
     ),
     "mamba": _recipe("mamba", MAMBA),
-    "mamba-bias": _recipe(
-        "mamba",
+    "mamba-falcon": _recipe(
+        "falcon_mamba",
         MAMBA,
-        {"use_bias": True, "use_conv_bias": False, "time_step_rank": 32, "tie_word_embeddings": False},
+        {
+            "use_bias": True,
+            "use_conv_bias": False,
+            "time_step_rank": 32,
+            "mixer_rms_eps": 1e-3,
+            "tie_word_embeddings": False,
+        },
     ),
-    "mamba-falcon": _recipe("falcon_mamba", MAMBA, {"mixer_rms_eps": 1e-3}),
     "falcon_h1": _recipe("falcon_h1", FALCON_H1, hub=LAYOUTS + "falcon_h1"),
     "falcon_h1-norms": _recipe(
         "falcon_h1",
@@ -194,6 +199,7 @@ RECIPES: dict[str, Recipe] = {
         FALCON_H1,
         {"num_hidden_layers": 1, "mamba_n_groups": 1, "mamba_rms_norm": True, "mamba_norm_before_gate": True},
         hub=None,
+        quants=(),
     ),
     "granitemoehybrid": _recipe("granitemoehybrid", GRANITE, hub=LAYOUTS + "granitemoehybrid"),
     "granitemoehybrid-dense": _recipe(
@@ -225,6 +231,7 @@ RECIPES: dict[str, Recipe] = {
             "tie_word_embeddings": False,
         },
         hub=None,
+        quants=(),
     ),
     "jamba": _recipe("jamba", JAMBA, hub=LAYOUTS + "jamba"),
     "jamba-dense": _recipe(
@@ -274,8 +281,5 @@ RECIPES: dict[str, Recipe] = {
         PLAMO2,
         {"num_hidden_layers": 4, "mamba_step": 3, "mamba_d_conv": 3, "tie_word_embeddings": False},
         spread={**SPREAD, **OFFSET},
-    ),
-    "plamo2-attention": _recipe(
-        "plamo2", PLAMO2, {"mamba_enabled": False, "tie_word_embeddings": False}, spread={**SPREAD, **OFFSET}, hub=None
     ),
 }

@@ -144,3 +144,8 @@ def test_falcon_h1s_factors_are_folded_into_an_original_checkpoint() -> None:
 def test_what_cannot_be_built_is_named(name: str, field: str, value: object) -> None:
     with pytest.raises(InvalidValue, match=field):
         build_spec(config_of(name, **{field: value}))
+
+
+def test_a_plamo2_may_have_attention_only() -> None:
+    spec = build_spec(config_of("plamo2", mamba_enabled=False))
+    assert [s.kind for s in spec.caches] == ["dense"] * len(spec.layers)

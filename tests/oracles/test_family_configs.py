@@ -73,7 +73,7 @@ def test_hunyuan_names_a_missing_alpha() -> None:
         ("qwen3_next", "linear_num_value_heads", 3),
         ("qwen3_next", "layer_types", ["full_attention", "linear_attention", "linear_attention"]),
         ("olmo_hybrid", "layer_types", ["linear_attention", "sliding_attention", "full_attention"]),
-        ("gear", "layer_types", ["conv", "sliding_attention", "full_attention"]),
+        ("gear", "layer_types", ["conv", "full_attention", "full_attention"]),
         ("gear", "use_bidirectional_attention", True),
         ("prism_hadamard_qwen35", "tensor_namespace", "mlx-lm-text"),
         ("prism_hadamard_qwen35", "gdn_activation_layout", "flat"),

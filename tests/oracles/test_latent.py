@@ -8,14 +8,17 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from engine import errors, load
+from engine import errors, load, parse_kv
 from engine.graph.families import build_spec
 from engine.graph.latent import LatentAttention, LatentSpec
 from engine.graph.params import Weights
+from engine.kv.plan import KVPlan
+from oracles.architectures import LOADED_CHUNK, forced
 from oracles.client import Worker
 from oracles.contract import StackConfig
 from oracles.layouts import latent as layouts
-from oracles.recipe import Form, find_recipe
+from oracles.parity import EQUAL, Cell, Pair
+from oracles.recipe import Form, Recipe, find_recipe
 from oracles.tiny import write_model
 
 
@@ -72,7 +75,7 @@ def test_a_latent_cache_is_kept_as_it_is_and_whole_heads_may_be_quantised() -> N
         ("deepseek_v3", {"rope_scaling": {"type": "yarn", "factor": "large"}}, r"rope_scaling\.factor='large'"),
         ("longcat_flash", {"zero_expert_type": "copy"}, "zero_expert_type='copy'"),
         ("longcat_flash", {"attention_method": "GQA"}, "attention_method='GQA'"),
-        ("longcat_flash_ngram", {"emb_split_num": 33}, "emb_split_num"),
+        ("longcat_flash_ngram", {"emb_split_num": 65}, "emb_split_num"),
         ("longcat_flash_ngram", {"emb_neighbor_num": 1}, "emb_neighbor_num"),
         ("minicpm3", {"rope_scaling": {"type": "yarn"}}, r"rope_scaling\.type='yarn'"),
         ("mistral4", {"rope_parameters": {"type": "yarn"}}, r"rope_parameters\.llama_4_scaling_beta"),
@@ -108,3 +111,21 @@ def test_an_original_that_mlx_lm_does_not_load(tmp_path: Path, name: str) -> Non
     write_model(tmp_path / "original", dict(recipe.config), hub)
     ids = list(range(2, 40))
     assert mx.array_equal(*(load(folder).logits(ids) for folder in (saved, tmp_path / "original")))
+
+
+def test_whole_heads_are_quantised_as_mlx_lm_does(tmp_path: Path) -> None:
+    config = {**find_recipe("youtu_llm").config, "qk_nope_head_dim": 48, "v_head_dim": 64}
+    recipe = Recipe(config=config)
+    with Worker(StackConfig(stack="mlx-lm", model="", compile=False)) as builder:
+        saved = builder.make(recipe, Form(), tmp_path)
+    probe = forced(recipe, 40, LOADED_CHUNK)
+    cell = Cell(name="youtu_llm", dtype="float32", model=str(saved), probe=probe, steps=0, kv="kv8", chunk=LOADED_CHUNK)
+    with Pair("bundled") as pair:
+        result = pair.run(cell)
+    assert result.status == EQUAL, result.why
+
+
+def test_a_latent_is_not_quantised() -> None:
+    caches = build_spec({**find_recipe("deepseek_v3").config, "qk_rope_head_dim": 64}).caches
+    with pytest.raises(errors.InvalidValue, match="attends the latent that it keeps"):
+        KVPlan.build(parse_kv("kv8"), caches)

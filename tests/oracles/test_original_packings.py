@@ -76,9 +76,10 @@ def test_mxfp4_experts_of_the_original_gpt_oss(builder: Worker, tmp_path: Path) 
     assert result.status == EQUAL, result.why
 
 
-@pytest.mark.parametrize("name", ["deepseek_v3", "mimo_v2_flash", "minimax"])
+@pytest.mark.parametrize("name", ["deepseek_v3", "deepseek_v32", "mimo_v2_flash", "minimax"])
 def test_float8_blocks_of_the_original(builder: Worker, tmp_path: Path, name: str) -> None:
     method = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    method |= {"scale_fmt": "ue8m0"} if name == "deepseek_v32" else {}
     folder = original(builder, tmp_path, name, Form(), method, float8)
     held = mx.load(str(folder / "model.safetensors"))
     assert isinstance(held, dict)
@@ -108,7 +109,7 @@ def deepseek_v41_tiles(weights: Weights, config: Any) -> Weights:
     for name in [key.removesuffix(".scales") for key in weights if ".switch_mlp." in key and key.endswith(".scales")]:
         dense = mx.dequantize(weights[f"{name}.weight"], weights[f"{name}.scales"], None, 32, 8, mode="mxfp8")
         changed[f"{name}.weight"], changed[f"{name}.scales"] = mx.quantize(dense, 32, 4, mode="mxfp4")
-    changed = {k: v.flatten(0, 1) if ".o_a_proj." in k else v for k, v in changed.items()}
+    changed = {k: v.flatten(0, 1) if k.endswith(".o_a_proj.scales") else v for k, v in changed.items()}
     out = {}
     for name, value in sparse.deepseek_v41(changed, config).items():
         if name.endswith(".scales"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -18,11 +19,11 @@ from oracles.recipe import Form, find_recipe, recipes
 IDS = tuple(range(2, 30))
 # Their states are pasts of convolutions, windows or ids; recurrent_gemma's recurrence is plain as mlx-lm runs it.
 ONE_FORM = {"baichuan_m1", "deepseek_v41", "gear", "lfm2", "lfm2-vl", "lfm2_moe", "longcat_flash_ngram"}
-ONE_FORM |= {"recurrent_gemma"}
+ONE_FORM |= {"deepseek_v41_text", "recurrent_gemma"}
 B, L, K, H, E, V = 2, 7, 2, 4, 32, 24
 
 
-def inputs(gate: str) -> tuple[mx.array, ...]:
+def inputs(gate: str) -> tuple[Any, ...]:
     """q, k [B, L, K, E], v [B, L, H, V], g [B, L, H] or [B, L, H, E], beta [B, L, H], drawn."""
     keys = mx.random.split(mx.random.key(3), 5)
     q, k = unit(*(mx.random.normal((B, L, K, E), key=key) for key in keys[:2]))

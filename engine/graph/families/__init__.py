@@ -161,9 +161,10 @@ def build_spec(config: Mapping[str, Any]) -> ArchSpec:
     """The spec of a config.json; an unknown model_type is `UnknownField` and lists the known ones."""
     from engine.graph.families.common import Config
 
-    model_type, named = config.get("model_type"), config.get("architectures")
+    model_type = config.get("model_type")
     for (outer, architecture), inner in ARCHITECTURES.items():
-        if model_type == outer and isinstance(named, (list, tuple, str)) and architecture in named:
+        named = config.get("architectures") if model_type == outer else None
+        if isinstance(named, (list, tuple, str)) and architecture in named:
             model_type = inner
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise UnknownField("config.json model_type", str(model_type), FAMILIES)

@@ -197,11 +197,10 @@ class Config(Mapping[str, Any]):
             fields["rope"] = self.rope(head_dim, theta)
         return AttentionSpec(**{**fields, "qkv_bias": bias, "out_bias": bias, **changes})
 
-    def moe(
-        self, router: RouterSpec, *, shared: str | MlpSpec | None = None, bias: bool = False, **changes: Any
-    ) -> MoeSpec:
+    def moe(self, router: RouterSpec, **changes: Any) -> MoeSpec:
         """A mixture of llama's MLPs. experts, top_k, hidden: their number, how many a token passes, their width, or the
         config's keys for it; shared: the shared MLP, or the key of its width in experts' (0 or null for none)."""
+        shared, bias = changes.pop("shared", None), changes.pop("bias", False)
         keys = {"experts": "num_experts", "top_k": "num_experts_per_tok", "hidden": "moe_intermediate_size"}
         given = {field: changes.pop(field, key) for field, key in keys.items()}
         experts, top_k, hidden = (self.positive(n) if isinstance(n, str) else n for n in given.values())

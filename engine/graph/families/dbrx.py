@@ -2,8 +2,8 @@
 
 import mlx.core as mx
 
-from engine.graph.expert_list import ExpertListSpec
 from engine.graph.families.common import ArchSpec, Config, RouterSpec, Split, StemSpec, layer_norm, plain_rope
+from engine.graph.mixtures import ExpertListSpec
 from engine.graph.spec import MlpSpec, Norms
 
 

@@ -4,13 +4,21 @@ from typing import Any
 
 import mlx.core as mx
 
-from engine.errors import InvalidValue
-from engine.graph.families.common import DEFAULTS, Config
-from engine.graph.families.glm4_moe import grouped_router
+from engine.graph.families.common import (
+    ArchSpec,
+    Change,
+    Config,
+    Drop,
+    Float8Blocks,
+    Rename,
+    RouterSpec,
+    Split,
+    stacked,
+)
+from engine.graph.families.glm4_moe import grouped_router, routed
 from engine.graph.latent import LatentSpec, SplitHeads
-from engine.graph.renames import Change, Drop, DropLayers, Float8Blocks, Rename, Split, stacked
+from engine.graph.renames import DropLayers
 from engine.graph.rope import mscale
-from engine.graph.spec import ArchSpec, MlpSpec, MoeSpec, RouterSpec
 
 # Signed 4-bit integers of an original checkpoint: groups of affine4 whose zero is 8.
 PACKED = (
@@ -24,7 +32,7 @@ PACKED = (
 def latent(config: Config, **changes: Any) -> LatentSpec:
     """Latent attention as the config's keys say, with `changes` on top."""
     if config.get("rope_interleave") is False and "rope" not in changes:
-        raise InvalidValue(f"config.json {config.path}rope_interleave", False, "true: pairs of neighbours turn")
+        raise config.invalid("rope_interleave", False, "true: pairs of neighbours turn")
     nope, turned = config.positive("qk_nope_head_dim"), config.positive("qk_rope_head_dim")
     rope = changes.get("rope") or config.rope(turned, traditional=True)
     scaling = Config(rope.scaling, f"{config.path}rope_scaling.", config.seen)
@@ -46,19 +54,20 @@ def latent(config: Config, **changes: Any) -> LatentSpec:
 
 def mixture(config: Config, router: RouterSpec, cast: bool = True) -> Any:
     """The feed-forward of layer i, as a function of i: dense in the first layers, a mixture in the later ones."""
-    dense: MlpSpec = config.mlp()
-    sparse: MlpSpec | MoeSpec = dense
-    if config.read("n_routed_experts", None) is not None:
-        sparse = config.moe(experts="n_routed_experts", shared="n_shared_experts", router=router, cast=cast)
+    dense, sparse = config.mlp(), routed(config, router, cast=cast)
     first, every = config.count("first_k_dense_replace"), config.positive("moe_layer_freq", 1)
     return lambda i: sparse if i >= first and i % every == 0 else dense
 
 
-def spec(config: Config) -> ArchSpec:
-    config = config.defaulted(DEFAULTS["deepseek_v3"])
+def built(config: Config, attn: Any, *rules: Any, **router: Any) -> ArchSpec:
+    """A decoder of that attention and the mixtures. rules: from the original's names; router: changes to it."""
     config.choice("topk_method", ("noaux_tc",), "noaux_tc")
     config.choice("scoring_func", ("sigmoid",), "sigmoid")
+    further = DropLayers(config.positive("num_hidden_layers"))
+    feed = mixture(config, grouped_router(config, **router))
+    return config.decoder(attn, feed, tied=False, more_rules=(further, *rules, *stacked("mlp", "switch_mlp")))
+
+
+def spec(config: Config) -> ArchSpec:
     attn = latent(config)
-    made = config.layers(attn, mixture(config, grouped_router(config)))
-    rules = (DropLayers(len(made)), *PACKED, Float8Blocks(), SplitHeads(attn), *stacked("mlp", "switch_mlp"))
-    return config.arch(made, tied=False, more_rules=rules)
+    return built(config, attn, *PACKED, Float8Blocks(), SplitHeads(attn))

@@ -88,6 +88,7 @@ def _rope(config: Config, compressed: bool) -> RopeSpec:
     if not compressed:
         return RopeSpec(dims=dims, base=config.number("rope_theta"), scaling={"factor": 1.0})
     given = config.inner("rope_scaling") if config.get("rope_scaling") else Config({})
+    given.choice("type", ("yarn", "deepseek_yarn"), given.get("rope_type", "yarn"))
     scaling = {
         "factor": float(given.number("factor", 1.0)),
         "original_max_position_embeddings": given.positive(

@@ -4,7 +4,7 @@ to the config are in the weights of one that mlx-lm saved."""
 import mlx.core as mx
 
 from engine.graph.families.common import Config
-from engine.graph.families.mamba2 import ssm
+from engine.graph.families.mamba2 import limits, ssm
 from engine.graph.renames import FILTERS
 from engine.graph.spec import ArchSpec, HeadSpec, Rule
 from engine.graph.twin import TwinLayerSpec
@@ -63,7 +63,7 @@ def spec(config: Config) -> ArchSpec:
         conv_bias=config.flag("mamba_conv_bias"),
         in_bias=config.flag("mamba_proj_bias"),
         out_bias=config.flag("projectors_bias"),
-        limits=(0.0, float("inf")),
+        limits=limits(config, (0.0, float("inf"))),
         norm=config.rms("norm") if normed else None,
         norm_first=config.flag("mamba_norm_before_gate"),
         norm_groups=groups if groups > 1 else None,

@@ -1,6 +1,7 @@
 """granitemoehybrid: granite's factors around state-space or attention layers, each with a mixture and a shared MLP, or
 with a dense MLP alone."""
 
+from functools import partial
 from typing import Any
 
 from engine.graph.families.common import Config
@@ -31,7 +32,7 @@ def _mamba(config: Config) -> Any:
     )
 
 
-def _attention(config: Config) -> Any:
+def _attention(scale: float, config: Config) -> Any:
     nested = config.get("rope_parameters")
     if isinstance(nested, dict) and nested.get("rope_theta") is not None:
         config = config.replaced(rope_theta=nested["rope_theta"])
@@ -40,14 +41,14 @@ def _attention(config: Config) -> Any:
     return config.attention(
         head_dim=head_dim,
         rope=config.replaced(rope_traditional=False).rope(head_dim) if placed else None,
-        scale=config.number("attention_multiplier"),
+        scale=scale,
         bias=config.flag("attention_bias"),
     )
 
 
 def spec(config: Config) -> ArchSpec:
     config.choice("hidden_act", ("silu",), "silu")
-    sparse = config.count("num_local_experts", 0) > 0
+    sparse, scale = config.count("num_local_experts", 0) > 0, config.number("attention_multiplier")
     feed: Any = config.mlp(bias=config.flag("mlp_bias", False))
     if sparse:
         width = config.positive("shared_intermediate_size")
@@ -61,7 +62,7 @@ def spec(config: Config) -> ArchSpec:
         )
     fields = {"mlp_key": "" if sparse else "mlp", "residual_scale": config.number("residual_multiplier")}
     return config.arch(
-        hybrid(config, "layer_types", {"mamba": _mamba, "attention": _attention}, feed, **fields),
+        hybrid(config, "layer_types", {"mamba": _mamba, "attention": partial(_attention, scale)}, feed, **fields),
         stem=StemSpec(scale=config.number("embedding_multiplier")),
         head=HeadSpec(tied=config.tied(True), divide=config.number("logits_scaling")),
         more_rules=(FILTERS, *(RULES if sparse else _DENSE)),

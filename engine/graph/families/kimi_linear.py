@@ -34,7 +34,7 @@ def unturned(config: Config, **fields: Any) -> LatentSpec:
         raise config.invalid("mla_use_nope", False, "true: these queries have no positions")
     nope, turned = config.positive("qk_nope_head_dim"), config.count("qk_rope_head_dim", 0)
     heads, rank, v_dim = (config.positive(key) for key in ("num_attention_heads", "kv_lora_rank", "v_head_dim"))
-    sizes = {"heads": heads, "rank": rank, "nope": nope, "turned": turned, "v_dim": v_dim}
+    sizes: dict[str, Any] = {"heads": heads, "rank": rank, "nope": nope, "turned": turned, "v_dim": v_dim}
     return LatentSpec(**sizes, scale=(nope + turned) ** -0.5, rope=None, **fields)
 
 

@@ -3,14 +3,11 @@ longcat_flash_ngram: the same over a stem of hashed n-grams."""
 
 from typing import Any
 
-from engine.errors import InvalidValue
-from engine.graph.families.common import Config
+from engine.graph.families.common import ArchSpec, Config, Drop, LayerSpec, Rename, RouterSpec, stacked
 from engine.graph.families.deepseek_v3 import latent
 from engine.graph.latent import LatentSpec, SplitHeads
 from engine.graph.ngram import NgramStemSpec
-from engine.graph.renames import Drop, Rename, stacked
 from engine.graph.shortcut import IdentityMoeSpec, ShortcutLayerSpec
-from engine.graph.spec import ArchSpec, LayerSpec, RouterSpec
 
 
 def _attention(config: Config) -> LatentSpec:
@@ -62,9 +59,9 @@ def spec(config: Config) -> ArchSpec:
 def ngram(config: Config) -> ArchSpec:
     reach, splits = config.positive("emb_neighbor_num", 4), config.positive("emb_split_num", 4)
     if reach < 2:
-        raise InvalidValue(f"config.json {config.path}emb_neighbor_num", reach, "at least 2 tokens together")
+        raise config.invalid("emb_neighbor_num", reach, "at least 2 tokens together")
     if splits * (reach - 1) > config.positive("hidden_size"):
-        raise InvalidValue(f"config.json {config.path}emb_split_num", splits, "no more tables than hidden_size")
+        raise config.invalid("emb_split_num", splits, "no more tables than hidden_size")
     stem = NgramStemSpec(
         key="model.ngram_embeddings",
         reach=reach,

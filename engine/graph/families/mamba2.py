@@ -28,8 +28,8 @@ def ssm(config: Config, heads: str, head_dim: str, state: str, groups: str, **fi
     count, parts = config.positive(heads), config.positive(groups)
     if count % parts:
         raise config.invalid(groups, parts, f"a divisor of {heads}={count}")
-    sizes = {"head_dim": config.positive(head_dim), "state": config.positive(state)}
-    return SsmSpec(heads=count, groups=parts, **sizes, **fields)
+    fields = {"head_dim": config.positive(head_dim), "state": config.positive(state), **fields}
+    return SsmSpec(heads=count, groups=parts, **fields)
 
 
 def by_kind(config: Config, key: str, kinds: Sequence[str], build: Mapping[str, Callable[[Config], Any]]) -> list[Any]:

@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from engine.graph.families.common import Config
+from engine.graph.families.common import ArchSpec, Config, HeadSpec, RopeSpec, StemSpec
 from engine.graph.families.deepseek_v3 import latent
-from engine.graph.spec import ArchSpec, HeadSpec, LayerSpec, RopeSpec, StemSpec
 
 
 def spec(config: Config) -> ArchSpec:
@@ -22,12 +21,8 @@ def spec(config: Config) -> ArchSpec:
     )
     tied = config.flag("tie_word_embeddings", False)
     config.positive("q_lora_rank")
-    layer = LayerSpec(
-        attention=latent(config, rope=rope, kept="heads", eps=1e-5, v_dim=config.even_head_dim()),
-        mlp=config.mlp(),
-        norms=config.pre_norms(),
-        residual_scale=config.number("scale_depth") / config.positive("num_hidden_layers") ** 0.5,
-    )
+    attn = latent(config, rope=rope, kept="heads", eps=1e-5, v_dim=config.even_head_dim())
+    deep = config.number("scale_depth") / config.positive("num_hidden_layers") ** 0.5
     shrink = config.positive("hidden_size") / config.number("dim_model_base")
-    head = HeadSpec(tied=True) if tied else HeadSpec(tied=False, divide_hidden=shrink)
-    return config.arch(layer, tied=tied, stem=StemSpec(scale=config.number("scale_emb")), head=head)
+    head, stem = HeadSpec(tied=tied, divide_hidden=None if tied else shrink), StemSpec(scale=config.number("scale_emb"))
+    return config.decoder(attn, config.mlp(), residual_scale=deep, head=head, stem=stem)

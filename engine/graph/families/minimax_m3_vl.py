@@ -71,7 +71,7 @@ def _read(config: Config) -> Config:
         nested = config.inner("sparse_attention_config")
         nested.choice("sparse_score_type", ("max",), "max")
         if nested.count("sparse_init_block", 0):
-            raise nested.invalid("sparse_init_block", nested["sparse_init_block"], 0)
+            raise nested.invalid("sparse_init_block", nested["sparse_init_block"], "0")
         config = config.replaced(**{flat: nested[key] for flat, key in _NESTED.items() if key in nested})
         if not nested.flag("use_sparse_attention", True):
             config = config.replaced(index_block_size=None)

@@ -1,30 +1,40 @@
 """mistral4: latent attention whose queries grow with their position, joined keys in prefill, softmax routing."""
 
-from engine.graph.families.common import Config
+from engine.graph.families.common import (
+    ArchSpec,
+    Config,
+    Drop,
+    Float8Blocks,
+    Rename,
+    RopeSpec,
+    RouterSpec,
+    Split,
+    halves,
+    stacked,
+)
 from engine.graph.families.deepseek_v3 import latent, mixture
 from engine.graph.latent import SplitHeads
-from engine.graph.renames import Drop, Float8Blocks, Rename, Split, halves, stacked
-from engine.graph.spec import ArchSpec, QueryScale, RopeSpec, RouterSpec
+from engine.graph.spec import QueryScale
 
 
 def spec(config: Config) -> ArchSpec:
     turning = config.inner("rope_parameters")
+    kind = turning.get("type") or turning.get("rope_type", "default")
     rope = RopeSpec(
         dims=config.positive("qk_rope_head_dim"),
         base=turning.number("rope_theta", 100000.0),
         traditional=config.flag("rope_interleave", True),
-        scaling=dict(turning),
+        scaling={} if kind == "default" else turning,
         max_positions=config.positive("max_position_embeddings"),
     )
     beta, length = turning.number("llama_4_scaling_beta"), turning.number("original_max_position_embeddings")
     router = RouterSpec(
         score="softmax_float32",
-        groups=config.positive("n_group"),
-        kept_groups=config.positive("topk_group"),
-        normalise="sum" if config.flag("norm_topk_prob") else None,
+        normalise=config.to_sum(),
         eps=1e-20,
         scale=config.number("routed_scaling_factor"),
         compiled=True,
+        **config.group_limits(),
     )
     attn = latent(config, rope=rope, joined=True, query_scale=QueryScale(beta=beta, length=length))
     whole = r"(.*\.mlp)\.experts\."
@@ -37,4 +47,4 @@ def spec(config: Config) -> ArchSpec:
         *stacked("mlp", "switch_mlp"),
     )
     tied = config.flag("tie_word_embeddings", False)
-    return config.arch(config.layers(attn, mixture(config, router)), tied=tied, more_rules=rules)
+    return config.decoder(attn, mixture(config, router), tied=tied, more_rules=rules)

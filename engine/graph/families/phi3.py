@@ -9,14 +9,13 @@ def _rope(config: Config, head_dim: int) -> RopeSpec:
     """Linear, or longrope (once "su") with the trained length outside of rope_scaling (register:
     "linear-rope-refused")."""
     made = config.rope(int(head_dim * config.number("partial_rotary_factor")))
-    kind = made.scaling.get("type") or made.scaling.get("rope_type", "default")
-    if kind in ("longrope", "su"):
+    if made.kind in ("longrope", "su"):
         trained = config.positive("original_max_position_embeddings")
         long = {key: made.scaling[key] for key in ("long_factor",) if key in made.scaling}
         scaling = {"type": "longrope", "original_max_position_embeddings": trained, **long}
         return replace(made, scaling=scaling, traditional=False)
-    if kind not in ("default", "linear"):
-        raise config.invalid("rope_scaling type", kind, ("longrope", "su", "linear"))
+    if made.kind not in ("default", "linear"):
+        raise config.invalid("rope_scaling type", made.kind, ("longrope", "su", "linear"))
     return made
 
 

@@ -18,7 +18,7 @@ def _blocks(config: Config) -> Blocks:
     sizes: dict[str, int] = {}
     for given in config.holding("modules", list):
         record: dict[str, Any] = given if isinstance(given, dict) else {}
-        path, size = record.get("path"), record.get("block")
+        path, size = str(record.get("path")), record.get("block", -1)
         fits = size in SIZES and record.get("dtype") == "float16" and path not in sizes
         if not fits or record.get("embedding") is not (path == "model.embed_tokens"):
             allowed = f"each path once; embedding: whether it is one; dtype: float16; block: one of {SIZES}"

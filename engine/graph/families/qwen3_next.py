@@ -18,7 +18,7 @@ def delta(config: Config, maps: Any, eps: float, negative: bool = False) -> Delt
     sizes = [config.positive(f"linear_{key}") for key in keys]
     if sizes[1] % sizes[0]:
         raise config.invalid("linear_num_value_heads", sizes[1], f"a multiple of linear_num_key_heads={sizes[0]}")
-    fields = dict(zip(("k_heads", "v_heads", "k_dim", "v_dim", "width"), sizes, strict=True))
+    fields: dict[str, Any] = dict(zip(("k_heads", "v_heads", "k_dim", "v_dim", "width"), sizes, strict=True))
     return DeltaSpec(**fields, eps=eps, maps=maps, negative=negative)
 
 
