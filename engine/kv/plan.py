@@ -45,7 +45,6 @@ class KVPlan:
 
     @classmethod
     def build(cls, request: KVRequest, caches: Sequence[CacheSpec]) -> KVPlan:
-<<<<<<< HEAD
         """Check the request against the model's caches; what cannot be honoured is refused here, not at a token, or
         with `:skip` left native and said.
 
@@ -58,29 +57,6 @@ class KVPlan:
             why = next((plan.why for plan in plans if plan.why), "the plan names no layer")
             raise InvalidValue("kv", str(request), f"native: no layer of this model can hold it ({why})")
         return cls(request, tuple(plans))
-=======
-        """Check the request against the model's caches; what cannot be honoured is refused here, not at a token."""
-        if request.kind == "mixed":
-            raise NotBuilt("per-layer mixed KV", "the oracle side runs: frontier golden record records it")
-        if request.kind == "native":
-            return cls(request, tuple(None for _ in caches), tuple(caches))
-        bits, group = request.bits, request.group_size
-        assert bits is not None
-        for i, cache in enumerate(caches):
-            if cache.only_native:
-                raise InvalidValue("kv", str(request), f"native: layer {i} {cache.only_native}")
-            for dim in cache.head_dims:
-                if dim % group:
-                    fitting = [g for g in GROUP_SIZES if dim % g == 0]
-                    allowed = f"a group size that divides head_dim {dim} of layer {i}: {fitting or 'none'}"
-                    raise InvalidValue("kv group size", group, allowed)
-            if cache.kind not in ("dense", "state"):
-                raise InvalidValue("kv", str(request), f"native: layer {i} keeps its keys {cache.layout}")
-        if all(cache.kind == "state" for cache in caches):
-            raise InvalidValue("kv", str(request), "native: no layer of this model keeps keys and values")
-        layers = tuple(None if cache.kind == "state" else (bits, group) for cache in caches)
-        return cls(request, layers, tuple(caches))
->>>>>>> main
 
     def describe(self) -> tuple[str, ...]:
         """The planned scheme of each cache, with the reason where it stays native unasked."""
