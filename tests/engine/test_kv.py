@@ -118,7 +118,7 @@ def test_a_state_stays_native_and_says_so_unless_a_plan_names_it(tmp_path: Path)
     )
     path = tmp_path / "kv.json"
     path.write_text(json.dumps([{"layer_idx": 0, "bits": 8}, {"layer_idx": 1, "bits": 4}]))
-    with pytest.raises(errors.InvalidValue, match="recurrent state has no keys.*layer 0"):
+    with pytest.raises(errors.InvalidValue, match=r"recurrent state has no keys.*layer 0"):
         KVPlan.build(parse_kv(f"mixed:{path}"), [STATE, _cache(64)])
     plan = KVPlan.build(parse_kv(f"mixed:{path}:skip"), [STATE, _cache(64)])
     assert plan.caches[1].scheme.name == "affine4:g64"
