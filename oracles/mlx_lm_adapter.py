@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, ClassVar
@@ -290,7 +290,7 @@ def _described(index: int, cache: Any) -> dict[str, Any]:
     }
 
 
-def _described_state(index: int, cache: Any, held: list[mx.array | None]) -> dict[str, Any]:
+def _described_state(index: int, cache: Any, held: Sequence[mx.array | None]) -> dict[str, Any]:
     """A state of the arrays in `held`; mlx-lm's recurrent ones do not know how many tokens are in them."""
     present = [array for array in held if array is not None]
     dtypes = sorted({str(array.dtype).removeprefix("mlx.core.") for array in present})

@@ -28,6 +28,8 @@ BOOKKEEPING = re.compile(
 
 # Changes logits without a trace in the weights -> its neutral values; null is neutral everywhere.
 SILENT: dict[str, tuple[float, ...]] = {
+    "activation_situ_beta": (),
+    "activation_situ_linear_beta": (),
     "alpha": (1,),
     "altup_coef_clip": (),
     "attention_in_multiplier": (1,),
@@ -39,7 +41,9 @@ SILENT: dict[str, tuple[float, ...]] = {
     "embedding_multiplier": (1,),
     "final_logit_softcapping": (0,),
     "gate_temp": (1,),
+    "gate_lower_bound": (),
     "gegelu_limit": (),
+    "kda_lower_bound": (),
     "key_multiplier": (1,),
     "lm_head_multiplier": (1,),
     "logit_scale": (1,),
@@ -54,6 +58,7 @@ SILENT: dict[str, tuple[float, ...]] = {
     "mup_width_multiplier": (1,),
     "n_group": (0, 1),
     "no_rope_layer_interval": (0,),
+    "num_expert_group": (0, 1),
     "num_loops": (0, 1),
     "output_multiplier": (1,),
     "partial_rotary_factor": (1,),
@@ -78,6 +83,7 @@ NAMES = "this family reads it under another name, or has a fixed value, as mlx-l
 HARMLESS: dict[str, str] = {
     SHAPES: (
         "a_low_rank_dim block_dim block_ff_dim block_ffn_dim_multiplier block_multiple_of conv1d_width conv_window "
+        "attn_res_block_size routed_expert_hidden_size short_conv_kernel_size "
         "decay_low_rank_dim gate_low_rank_dim layer_group_size lru_width num_swa_attention_heads "
         "num_swa_key_value_heads v_low_rank_dim "
         "conv_L_cache full_attention_interval linear_conv_kernel_dim linear_key_head_dim linear_num_key_heads "
@@ -116,8 +122,8 @@ HARMLESS: dict[str, str] = {
         "activation_sparsity_pattern attn_scale attn_temperature_tuning beta_fast beta_slow dim_model_base factor "
         "floor_scale layer_norm_eps layer_norm_epsilon layer_rope_theta layernorm_epsilon llama_4_scaling_beta "
         "long_factor long_mscale moe_k moe_top_k moe_topk mscale mscale_all_dim norm_eps norm_epsilon "
-        "num_experts_per_tok original_max_position_embeddings partial_rotary_factors post_norm_eps "
-        "query_pre_attn_scalar rms_norm_eps "
+        "num_experts_per_tok num_experts_per_token original_max_position_embeddings partial_rotary_factors "
+        "post_norm_eps query_pre_attn_scalar rms_norm_eps "
         "rope_embedding_base rope_freq_constant rope_local_base_freq rope_local_theta rope_theta rotary_dim "
         "rotary_emb_base short_factor short_mscale swa_rope_theta swiglu_alpha swiglu_limit swiglu_limits "
         "swiglu_limits_shared top_k_experts"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -137,8 +137,9 @@ class DeltaNet:
         *pasts, memory = state.slots
         mixed, z, b, a = self._project(x)
         made = [conv(part, past) for conv, part, past in zip(self.convs, mixed, pasts, strict=True)]
-        parts = [nn.silu(y) for y, _ in made]
-        parts = parts if len(parts) > 1 else mx.split(parts[0], [self.widths[0], 2 * self.widths[0]], axis=-1)
+        parts: Any = [nn.silu(y) for y, _ in made]
+        if len(parts) == 1:
+            parts = mx.split(parts[0], [self.widths[0], 2 * self.widths[0]], axis=-1)
         dims = (spec.k_dim, spec.k_dim, spec.v_dim)
         q, k, v = (p.reshape(*x.shape[:2], -1, dim) for p, dim in zip(parts, dims, strict=True))
         q, k = unit(q, k)  # [B, L, K, E]

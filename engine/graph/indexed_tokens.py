@@ -78,6 +78,7 @@ class IndexedTokens:
         weights = self.weigh(x) * (spec.heads**-0.5 * spec.dim**-0.5)  # [B, L, I]
         scores = scores * weights.swapaxes(-1, -2)[..., None]
         # The order of the sum, and with it the bits, depends on the number of queries.
-        total = scores.sum(axis=1, keepdims=True) if L == 1 else sum(mx.split(scores, spec.heads, axis=1))
+        first, *others = mx.split(scores, spec.heads, axis=1)
+        total = scores.sum(axis=1, keepdims=True) if L == 1 else sum(others, first)
         total = total if mask is None else mx.where(mask, total, -mx.inf)
         return mx.argpartition(total, kth=-spec.top, axis=-1)[..., -spec.top :]

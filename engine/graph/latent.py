@@ -186,33 +186,24 @@ class SplitHeads:
     spec: LatentSpec
 
     def __call__(self, arrays: Arrays) -> Arrays:
-        found = [key.removesuffix(".weight") for key in arrays if key.endswith(".kv_b_proj.weight")]
-        made = {key: value for key, value in arrays.items() if ".kv_b_proj." not in key}
-        for key in found:
-            made |= self._cut(
-                key.removesuffix("kv_b_proj"),
-                arrays[f"{key}.weight"],
-                arrays.get(f"{key}.scales"),
-                arrays.get(f"{key}.biases"),
-            )
+        made = dict(arrays)
+        for key in arrays:
+            if key.endswith(".kv_b_proj.weight"):
+                at = key.removesuffix("kv_b_proj.weight")
+                scales, biases = (made.pop(f"{at}kv_b_proj.{part}", None) for part in ("scales", "biases"))
+                made |= self._cut(at, made.pop(key), scales, biases)
         return made
 
     def _cut(self, at: str, weight: mx.array, scales: mx.array | None, biases: mx.array | None) -> Arrays:
-        packing = {}
+        bits = group = 0
         if scales is not None:
-            packing = {
-                "bits": weight.shape[-1] * 32 // self.spec.rank,
-                "group_size": self.spec.rank // scales.shape[-1],
-            }
-            weight = mx.dequantize(weight, scales, biases, **packing)
-        weight = weight.reshape(self.spec.heads, -1, self.spec.rank)
-        keys, values = mx.split(weight, [self.spec.nope], axis=1)
-        parts = {"embed_q": mx.contiguous(keys.swapaxes(-1, -2)), "unembed_out": mx.contiguous(values)}
-        if scales is None:
-            return {f"{at}{name}.weight": part for name, part in parts.items()}
-        names = ("weight", "scales", "biases")
-        return {
-            f"{at}{name}.{kind}": array
-            for name, part in parts.items()
-            for kind, array in zip(names, mx.quantize(part, **packing), strict=True)
-        }
+            bits, group = weight.shape[-1] * 32 // self.spec.rank, self.spec.rank // scales.shape[-1]
+            weight = mx.dequantize(weight, scales, biases, group_size=group, bits=bits)
+        keys, values = mx.split(weight.reshape(self.spec.heads, -1, self.spec.rank), [self.spec.nope], axis=1)
+        made: Arrays = {}
+        for name, part in (("embed_q", keys.swapaxes(-1, -2)), ("unembed_out", values)):
+            part = mx.contiguous(part)
+            packed = [part] if scales is None else mx.quantize(part, group_size=group, bits=bits)
+            kinds = ("weight", "scales", "biases")[: len(packed)]
+            made |= {f"{at}{name}.{kind}": array for kind, array in zip(kinds, packed, strict=True)}
+        return made

@@ -7,6 +7,7 @@ Letters: B rows, L length, D model dimension, H heads, E head dimension, N block
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import mlx.core as mx
@@ -65,7 +66,8 @@ def by_token(
     q: mx.array, k: mx.array, v: mx.array, slope: mx.array, memory: mx.array, plain: bool = True
 ) -> tuple[mx.array, mx.array]:
     """h_t = h_{t-1} exp(slope) + k_t^T v_t, y_t = q_t h_t: q, k, v [B, H, L, E], slope [H] -> (y, the last h)."""
-    one, read = step_plain if plain else step, []
+    one: Callable[..., tuple[mx.array, mx.array]] = step_plain if plain else step
+    read = []
     decay = mx.exp(slope)[:, None, None].astype(memory.dtype)
     for t in range(q.shape[2]):
         y, memory = one(*(x[:, :, t : t + 1] for x in (q, k, v)), memory, decay)

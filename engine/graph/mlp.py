@@ -116,7 +116,7 @@ PLAIN: dict[str, Callable[[mx.array], mx.array]] = {
 
 def activation(spec: MlpSpec) -> Callable[..., mx.array]:
     """The activation of a spec: of (gate, up), or of one array where there is no gate."""
-    act = (GATED if spec.gate or spec.fused else PLAIN)[spec.act]
+    act: Callable[..., mx.array] = (GATED if spec.gate or spec.fused else PLAIN)[spec.act]
     if spec.limit is None:
         return act
     limits = spec.limit if isinstance(spec.limit, tuple) else (spec.limit,)

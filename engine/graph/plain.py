@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import is_dataclass, replace
 from typing import Any
 
 from engine.errors import InvalidValue
@@ -10,8 +10,7 @@ from engine.graph.spec import ArchSpec
 
 
 def plain_recurrences(spec: ArchSpec) -> ArchSpec:
-    """The same graph with every recurrence in its plain form; `InvalidValue` where none has
-    two."""
+    """The same graph with every recurrence in its plain form; `InvalidValue` where none has two."""
     layers = _plain(spec.layers)
     if layers == spec.layers:
         raise InvalidValue("recurrence", "plain", f"fast: {spec.family} has no recurrence with two forms")
@@ -24,6 +23,6 @@ def _plain(spec: Any) -> Any:
         return tuple(_plain(part) for part in spec)
     if not is_dataclass(spec):
         return spec
-    held: dict[str, Any] = {field.name: getattr(spec, field.name) for field in fields(spec)}
-    changes = {name: True if name == "plain" else _plain(value) for name, value in held.items()}
-    return type(spec)(**changes)
+    changes = {name: True if name == "plain" else _plain(value) for name, value in vars(spec).items()}
+    kind: Any = type(spec)
+    return kind(**changes)

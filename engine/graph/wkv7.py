@@ -68,7 +68,8 @@ def wkv7(inputs: tuple[mx.array, ...], memory: mx.array | None, plain: bool = Fa
     B, L, H, E = inputs[0].shape
     if memory is None:
         memory = mx.zeros((B, H, E, E), inputs[0].dtype)
-    step, read = wkv7_step_plain if plain else wkv7_step, []
+    step: Callable[..., tuple[mx.array, mx.array]] = wkv7_step_plain if plain else wkv7_step
+    read = []
     for t in range(L):
         y, memory = step(*(x[:, t] for x in inputs), memory)
         read.append(y)

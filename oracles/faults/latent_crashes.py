@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from oracles.faults.entry import Fault, Shown
 
-SILENT = {
+SILENT: dict[str, dict[str, Any]] = {
     "deepseek_v2": {"rope_scaling": None},
     "minicpm3": {"rope_scaling": None},
     "longcat_flash": {"mla_scale_q_lora": False},

@@ -32,9 +32,8 @@ def probe(model: str) -> Shown:
         for changes in ({}, words):
             mx.random.seed(1)
             one = built({**find_recipe(recipe).config, **changes})
-            one.load_weights(
-                [(name, mx.random.normal(value.shape) / 8) for name, value in tree_flatten(one.parameters())]
-            )
+            held: dict[str, mx.array] = dict(tree_flatten(one.parameters(), destination={}))
+            one.load_weights([(name, mx.random.normal(value.shape) / 8) for name, value in held.items()])
             logits.append(one(mx.array([[3, 1, 4, 1, 5, 9]])))
         if not mx.array_equal(*logits):
             moved.append(recipe)

@@ -1,4 +1,4 @@
-"""mlx-lm: kv_bits does nothing for a falcon_h1, and kills a plamo2."""
+"""mlx-lm: kv_bits does nothing for a falcon_h1 and a baichuan_m1, and kills a plamo2."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ FAULT = Fault(
     oracle="mlx-lm",
     where="generate.py maybe_quantize_kv_cache (a CacheList has no to_quantized); models/plamo2.py Attention "
     "(mx.fast.scaled_dot_product_attention on packed keys)",
-    what="a falcon_h1 generates from unquantised keys and values without a word; plamo2 raises at the first forward",
-    ours="both quantise the keys and values of their attention layers",
+    what="a falcon_h1 or baichuan_m1 generates from unquantised keys and values without a word; plamo2 raises at "
+    "the first forward",
+    ours="all quantise the keys and values of their attention layers",
     probe=probe,
 )

@@ -28,8 +28,9 @@ def probe(model: str) -> Shown:
 
 FAULT = Fault(
     oracle="mlx-lm",
-    where="models/mixtral.py, glm4_moe.py, minimax.py, qwen2_moe.py, qwen3_moe.py, olmo_hybrid.py: a rope without the "
-    "config's scaling (deepseek.py: only linear; mellum.py: all but linear; exaone_moe.py: not under rope_parameters)",
+    where="models/mixtral.py, glm4_moe.py, minimax.py, qwen2_moe.py, qwen3_moe.py, olmo_hybrid.py, lfm2.py, "
+    "lfm2_moe.py, recurrent_gemma.py, baichuan_m1.py: a rope without the config's scaling (deepseek.py: only linear; "
+    "mellum.py: all but linear; exaone_moe.py: not under rope_parameters)",
     what="a config that asks for scaled rotary embeddings silently gets plain ones",
     ours="the scaling is applied, or refused by name where its type is unknown",
     probe=probe,

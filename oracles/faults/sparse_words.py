@@ -42,9 +42,8 @@ def probe(model: str) -> Shown:
         for config in (find_recipe(recipe).config, _changed(find_recipe(recipe).config, words)):
             mx.random.seed(1)
             one = built(dict(config))
-            one.load_weights(
-                [(name, mx.random.normal(value.shape) / 8) for name, value in tree_flatten(one.parameters())]
-            )
+            shapes: dict[str, mx.array] = dict(tree_flatten(one.parameters(), destination={}))
+            one.load_weights([(name, mx.random.normal(value.shape) / 8) for name, value in shapes.items()])
             logits.append(one(mx.arange(24)[None]))
         if not mx.array_equal(*logits):
             moved.append(recipe)

@@ -13,7 +13,7 @@ BASE = {
     "vocab_size": 100,
     "hidden_size": 64,
     "intermediate_size": 128,
-    "num_hidden_layers": 4,
+    "num_hidden_layers": 3,
     "num_attention_heads": 2,
     "num_key_value_heads": 1,
     "max_position_embeddings": 256,
@@ -37,7 +37,7 @@ LFM2 = {
     "block_auto_adjust_ff_dim": True,
     "block_ff_dim": 192,
     "rope_theta": 10000.0,
-    "full_attn_idxs": [1, 3],
+    "full_attn_idxs": [1],
 }
 LFM2_PLAIN = {
     "conv_bias": True,
@@ -45,7 +45,7 @@ LFM2_PLAIN = {
     "block_auto_adjust_ff_dim": False,
     "block_ff_dim": None,
     "full_attn_idxs": None,
-    "layer_types": [FULL, CONV, CONV, FULL],
+    "layer_types": [FULL, CONV, FULL],
     "rope_parameters": {"rope_theta": 5000.0, "rope_type": "default"},
 }
 LFM2_MOE = {
@@ -74,7 +74,7 @@ BAICHUAN_M1 = {
     "rope_theta": 10000.0,
     "rms_norm_eps": 1e-5,
     "sliding_window": 8,
-    "sliding_window_layers": [1, 3],
+    "sliding_window_layers": [1],
     "conv_window": 2,
     "num_swa_attention_heads": 4,
     "num_swa_key_value_heads": 2,
@@ -85,7 +85,7 @@ RWKV7 = {
     "intermediate_size": 256,
     "norm_eps": 1e-5,
     "head_dim": 32,
-    "num_hidden_layers": 3,
+    "num_hidden_layers": 2,
     "a_low_rank_dim": 64,
     "v_low_rank_dim": 64,
     "gate_low_rank_dim": 128,
@@ -95,7 +95,7 @@ YARN = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
 BAILING = {
     "intermediate_size": 128,
     "moe_intermediate_size": 64,
-    "num_hidden_layers": 5,
+    "num_hidden_layers": 4,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "num_experts": 8,
@@ -131,7 +131,10 @@ BAILING_HYBRID = {
 RECIPES: dict[str, Recipe] = {
     "lfm2": Recipe(config=_config("lfm2", LFM2), hub=LAYOUTS + "lfm2"),
     "lfm2-plain": Recipe(config=_config("lfm2", LFM2, LFM2_PLAIN), hub=LAYOUTS + "lfm2"),
-    "lfm2-vl": Recipe(config={"model_type": "lfm2-vl", "text_config": _config("lfm2", LFM2)}, hub=LAYOUTS + "lfm2_vl"),
+    "lfm2-vl": Recipe(
+        config={"model_type": "lfm2-vl", "text_config": _config("lfm2", LFM2, num_hidden_layers=2)},
+        hub=LAYOUTS + "lfm2_vl",
+    ),
     "lfm2_moe": Recipe(config=_config("lfm2_moe", LFM2_MOE), hub=LAYOUTS + "lfm2_moe"),
     "lfm2_moe-plain": Recipe(
         config=_config(
@@ -139,7 +142,7 @@ RECIPES: dict[str, Recipe] = {
             LFM2_MOE,
             conv_bias=True,
             full_attn_idxs=None,
-            layer_types=[FULL, CONV, CONV, FULL],
+            layer_types=[FULL, CONV, CONV],
             use_expert_bias=False,
             norm_topk_prob=False,
             routed_scaling_factor=1.5,
@@ -170,7 +173,7 @@ RECIPES: dict[str, Recipe] = {
     ),
     "rwkv7": Recipe(config={"model_type": "rwkv7", **RWKV7}, hub=LAYOUTS + "rwkv7"),
     "rwkv7-tied": Recipe(
-        config={"model_type": "rwkv7", **RWKV7, "tie_word_embeddings": True, "num_hidden_layers": 2, "head_dim": 64},
+        config={"model_type": "rwkv7", **RWKV7, "tie_word_embeddings": True, "head_dim": 64},
         hub=LAYOUTS + "rwkv7",
     ),
     "bailing_moe_linear": Recipe(config=_config("bailing_moe_linear", BAILING), hub="oracles.layouts.moe1:bailing"),
@@ -179,7 +182,6 @@ RECIPES: dict[str, Recipe] = {
             "bailing_moe_linear",
             BAILING,
             GROUPED,
-            num_hidden_layers=4,
             num_attention_heads=3,
             num_key_value_heads=1,
             hidden_size=192,
@@ -196,7 +198,10 @@ RECIPES: dict[str, Recipe] = {
     ),
     # Dense, so that 16 bits run unpacked. The head is divided at every load, a packed one too.
     "bailing_moe_linear-dense": Recipe(
-        config=_config("bailing_moe_linear", BAILING, num_experts=None, use_bias=True, norm_head=True), quants=()
+        config=_config(
+            "bailing_moe_linear", BAILING, num_hidden_layers=3, num_experts=None, use_bias=True, norm_head=True
+        ),
+        quants=(),
     ),
     "bailing_hybrid": Recipe(config=_config("bailing_hybrid", BAILING, BAILING_HYBRID), hub=LAYOUTS + "bailing_hybrid"),
     "bailing_hybrid-plain": Recipe(
@@ -204,7 +209,7 @@ RECIPES: dict[str, Recipe] = {
             "bailing_hybrid",
             BAILING,
             BAILING_HYBRID,
-            num_hidden_layers=4,
+            num_hidden_layers=3,
             n_group=1,
             topk_group=1,
             q_lora_rank=None,

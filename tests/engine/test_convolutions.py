@@ -129,7 +129,7 @@ class Drawn(Weights):
     ("name", "changes"),
     [
         ("lfm2", {"full_attn_idxs": []}),
-        ("lfm2", {"full_attn_idxs": [0, 1, 2, 3]}),
+        ("lfm2", {"full_attn_idxs": [0, 1, 2]}),
         ("recurrent_gemma", {"block_types": ["recurrent"]}),
         ("recurrent_gemma", {"conv1d_width": 2, "attention_bias": True, "lru_width": 128, "num_hidden_layers": 2}),
         ("bailing_moe_linear-dense", {"layer_group_size": 6, "num_hidden_layers": 2}),
@@ -179,7 +179,7 @@ def test_an_original_lfm2_vl_is_read() -> None:
     ("name", "field", "value"),
     [
         ("lfm2", "full_attn_idxs", [4]),
-        ("lfm2-plain", "layer_types", ["conv", "full_attention", "conv", "rnn"]),
+        ("lfm2-plain", "layer_types", ["conv", "full_attention", "rnn"]),
         ("lfm2", "conv_L_cache", 1),
         ("lfm2", "block_dim", 32),
         ("recurrent_gemma", "block_types", ["recurrent", "rnn"]),

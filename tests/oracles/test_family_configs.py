@@ -71,6 +71,7 @@ def test_hunyuan_names_a_missing_alpha() -> None:
         ("minimax", "scoring_func", "softmax"),
         ("dbrx", "attn_config", {"kv_n_heads": 3, "clip_qkv": 8.0, "rope_theta": 10000.0}),
         ("qwen3_next", "linear_num_value_heads", 3),
+        ("qwen3_next", "attn_output_gate", False),
         ("qwen3_next", "layer_types", ["full_attention", "linear_attention", "linear_attention"]),
         ("olmo_hybrid", "layer_types", ["linear_attention", "sliding_attention", "full_attention"]),
         ("gear", "layer_types", ["conv", "full_attention", "full_attention"]),

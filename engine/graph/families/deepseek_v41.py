@@ -11,7 +11,7 @@ from engine.graph.compressed import CompressedSpec, IndexerSpec
 from engine.graph.families.common import DEFAULTS, Config
 from engine.graph.hyper import HyperLayerSpec, StreamsOutletSpec, StreamsStemSpec
 from engine.graph.renames import Arrays, Drop, Rename, stacked
-from engine.graph.spec import ArchSpec, RopeSpec, RouterSpec, StemSpec
+from engine.graph.spec import ArchSpec, RopeSpec, RouterSpec, Rule, StemSpec
 
 _EXPERTS = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
 _SCORES = {"sqrtsoftplus": "sqrtsoftplus_float32", "sigmoid": "sigmoid_float32", "softmax": "softmax_float32"}
@@ -54,7 +54,7 @@ def _packed(arrays: Arrays) -> Arrays:
 
 def _original(groups: int) -> Any:
     """The original's names, none of which begins with model, become mlx-lm's."""
-    rules = (
+    rules: tuple[Rule, ...] = (
         Drop((r"^(vision\.|aligner\.|image_|mtp\.)", r"\.engram\.", r"\.gate\.bias_vl$")),
         _packed,
         *(Rename(old, new) for old, new in _NAMES),

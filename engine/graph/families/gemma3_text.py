@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from engine.graph.families.common import ArchSpec, AttentionSpec, Config, HeadSpec, StemSpec, plain_rope
 from engine.graph.families.gemma2 import around
 
+_BASES = {"rope_theta": 1000000.0, "rope_local_base_freq": 10000.0}  # where neither form of a config has them
+
 
 def flat_ropes(config: Config) -> Config:
     """The two ropes that transformers 5 nests by layer type, under their older names where those are absent."""
@@ -18,11 +20,11 @@ def flat_ropes(config: Config) -> Config:
 
 
 def spec(config: Config) -> ArchSpec:
-    config = flat_ropes(config).replaced(rope_traditional=False)
-    local_rope = plain_rope(config.positive("head_dim"), config.number("rope_local_base_freq", 10000.0))
+    config = flat_ropes(config).defaulted(_BASES).replaced(rope_traditional=False)
+    local_rope = plain_rope(config.positive("head_dim"), config.number("rope_local_base_freq"))
 
     def attn(local: bool) -> AttentionSpec:
-        rope = local_rope if local else config.rope(config.positive("head_dim"), 1000000.0)
+        rope = local_rope if local else config.rope(config.positive("head_dim"))
         scale, window = config.number("query_pre_attn_scalar") ** -0.5, config.sliding() if local else {}
         return config.attention(rope=rope, scale=scale, qk_norm=config.qk_heads(offset=1.0), **window)
 

@@ -18,7 +18,8 @@ def spec(config: Config) -> ArchSpec:
     )
     sparse, dense, first = config.moe(router), config.mlp(), config.count("num_dense_layers")
     names = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
-    rules = [Rename(rf"\.{old}\.weight$", f".{new}.weight") for old, new in names.items()]
+    renamed = (Rename(rf"\.{old}\.weight$", f".{new}.weight") for old, new in names.items())
     # Ranked in float32, whatever dtype the bias is stored in.
-    rules += [*stacked("feed_forward", "switch_mlp"), Change(r"\.expert_bias$", lambda bias: bias.astype(mx.float32))]
+    wide = Change(r"\.expert_bias$", lambda bias: bias.astype(mx.float32))
+    rules = (*renamed, *stacked("feed_forward", "switch_mlp"), wide)
     return lfm2.arch(config, lambda i: dense if i < first else sparse, *rules)

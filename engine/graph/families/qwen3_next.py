@@ -36,6 +36,8 @@ def hybrid(config: Config, maps: Any, *rules: Any) -> ArchSpec:
     kinds = ["linear_attention" if (i + 1) % nth else "full_attention" for i in range(count)]
     if config.each("layer_types", kinds) != kinds:
         raise config.invalid("layer_types", config["layer_types"], f"{kinds}, as full_attention_interval={nth}")
+    if not config.flag("attn_output_gate", True):
+        raise config.invalid("attn_output_gate", False, "true")
     rope = config.rope(int(config.positive("head_dim") * config.number("partial_rotary_factor")))
     bias, gate = config.flag("attention_bias", False), GateSpec(key=None)
     mixers = {

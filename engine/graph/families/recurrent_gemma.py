@@ -47,6 +47,6 @@ def spec(config: Config) -> ArchSpec:
         ],
         norm=config.rms("model.final_norm", 1.0),
         stem=StemSpec(scale=math.sqrt(dim) if config.flag("embeddings_scale_by_sqrt_dim", True) else None),
-        head=HeadSpec(tied="absent", softcap=config.number("logits_soft_cap", zero=True) or None),
+        head=HeadSpec(tied="absent", softcap=config.number("logits_soft_cap", 0.0, zero=True) or None),
         rules=(FILTERS,),
     )
