@@ -51,9 +51,8 @@ def kv_cells(*, quick: bool) -> list[Cell]:
     cells: list[Cell] = []
     for name, folder in full.items():
         states = name == "qwen3_next"
-        lengths = (PROMPT,)
-        cells += _group(name, folder, UNIFORM, lengths, "mlx-lm")
-        cells += _group(name, folder, () if states else _plans(), lengths, "optiq")
+        cells += _group(name, folder, UNIFORM, (PROMPT,), "mlx-lm")
+        cells += _group(name, folder, () if states else _plans(), (PROMPT,), "optiq")
         cells += _between_chunks(name, folder)
     for name, folder in rings.items():
         lengths = prompts(find_recipe(name))[::2]  # shorter than the window, several times as long

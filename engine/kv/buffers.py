@@ -43,7 +43,7 @@ def part(buffer: Parts, start: int, end: int | None = None) -> Parts:
 
 def joined(buffers: Sequence[Parts]) -> Parts:
     """Buffers behind each other."""
-    return tuple(mx.concatenate(column, axis=2) for column in zip(*buffers, strict=True))
+    return tuple(mx.concatenate(list(column), axis=2) for column in zip(*buffers, strict=True))
 
 
 def capacity(buffer: Parts) -> int:

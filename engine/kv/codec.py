@@ -6,7 +6,7 @@ import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import mlx.core as mx
 
@@ -18,6 +18,7 @@ from engine.kv.scheme import NATIVE
 
 FORMAT = "mlx-frontier-kv"
 VERSION = 1
+Loaded = tuple[dict[str, mx.array], dict[str, str]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +52,8 @@ def read_caches(path: Path, plan: KVPlan, identity: Identity) -> list[LayerCache
     Raises `CorruptFile` for a file that is not one, `InvalidValue` for one of another version, model, dtype or plan.
     """
     try:
-        arrays, metadata = mx.load(str(path), format="safetensors", return_metadata=True)  # type: ignore[misc]
-        header: dict[str, Any] = json.loads(metadata[FORMAT])  # type: ignore[call-overload,index]
+        arrays, metadata = cast(Loaded, mx.load(str(path), format="safetensors", return_metadata=True))
+        header: dict[str, Any] = json.loads(metadata[FORMAT])
     except (RuntimeError, OSError, KeyError, ValueError) as error:
         raise CorruptFile(path, f"not a file of caches: {error}") from error
     if header.get("version") != VERSION:
@@ -65,7 +66,7 @@ def read_caches(path: Path, plan: KVPlan, identity: Identity) -> list[LayerCache
     if len(header["caches"]) != len(caches):
         raise CorruptFile(path, f"{len(header['caches'])} caches instead of {len(caches)}")
     for i, (kind, marks, count) in enumerate(header["caches"]):
-        held = tuple(arrays.get(f"{i}.{j}") for j in range(count))  # type: ignore[union-attr]
+        held = tuple(arrays.get(f"{i}.{j}") for j in range(count))
         caches[i] = _filled(caches[i], plan, i, Saved(kind, tuple(marks), held), path)
     return caches
 

@@ -59,4 +59,5 @@ class Affine(Storage):
         return packed, scales, biases
 
     def unpack(self, parts: Parts) -> mx.array:
-        return mx.dequantize(*parts, group_size=self.group_size, bits=self.bits)
+        packed, scales, biases = parts
+        return mx.dequantize(packed, scales, biases, group_size=self.group_size, bits=self.bits)

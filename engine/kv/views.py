@@ -95,13 +95,13 @@ class AffineView(KVView):
             keys, values = _each(keys), _each(values)  # [B, K, 1, S, ...]
             sinks = None if sinks is None else sinks.reshape(K, H // K)
         left, right = self.sides
-        scores = mx.quantized_matmul(queries, *keys, transpose=True, group_size=left.group_size, bits=left.bits)
+        scores = _product(queries, keys, left, transpose=True)
         mask = self.visible(L, masks)
         if mask is not None:
             seen = masks.causal(L, scores.shape[-1] - L) if isinstance(mask, str) else mask
             scores = mx.where(seen, scores, mx.finfo(scores.dtype).min)  # [..., L, S]
         weights = mx.softmax(scores, axis=-1, precise=True) if sinks is None else _with_sinks(scores, sinks)
-        out = mx.quantized_matmul(weights, *values, transpose=False, group_size=right.group_size, bits=right.bits)
+        out = _product(weights, values, right, transpose=False)
         return out.reshape(B, H, L, out.shape[-1])
 
     def dense(self) -> tuple[mx.array, mx.array]:
@@ -145,6 +145,14 @@ def _with_sinks(scores: mx.array, sinks: mx.array) -> mx.array:
     weights = mx.exp(wide - peak)
     total = weights.sum(axis=-1, keepdims=True) + mx.exp(sink - peak)
     return (weights / total).astype(scores.dtype)
+
+
+def _product(x: mx.array, parts: Parts, side: Affine, *, transpose: bool) -> mx.array:
+    """x times packed rows, or times their transpose."""
+    packed, scales, biases = parts
+    return mx.quantized_matmul(
+        x, packed, scales, biases, transpose=transpose, group_size=side.group_size, bits=side.bits
+    )
 
 
 def _each(parts: Parts) -> Parts:
