@@ -77,7 +77,7 @@ def test_blocks_are_chosen_as_by_hand() -> None:
 def test_four_bits_are_the_nearest_value_and_halves_go_to_the_even_code() -> None:
     x = mx.arange(-6.0, 6.0 + 2**-7, 2**-7)
     grid = np.array(FP4)
-    for value, got in zip(x.tolist(), nearest_fp4(x).tolist(), strict=True):
+    for value, got in zip(np.array(x), np.array(nearest_fp4(x)), strict=True):
         gaps = np.abs(grid - abs(value))
         near = np.flatnonzero(gaps == gaps.min())
         even = near[near % 2 == 0] if len(near) > 1 else near
