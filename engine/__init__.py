@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from engine.config import EngineConfig as EngineConfig
     from engine.graph.families import FAMILIES as FAMILIES
     from engine.graph.reading import read_architecture as read_architecture
-    from engine.kv.plan import parse_kv as parse_kv
+    from engine.kv.request import parse_kv as parse_kv
     from engine.types import CacheLayer as CacheLayer
     from engine.types import Event as Event
     from engine.types import ForwardTrace as ForwardTrace
@@ -61,7 +61,7 @@ _DOOR = {
     "machine": "engine.backend:machine",
     "memory": "engine.backend:memory",
     "openblas_path": "engine.backend:openblas_path",
-    "parse_kv": "engine.kv.plan:parse_kv",
+    "parse_kv": "engine.kv.request:parse_kv",
     "read_architecture": "engine.graph.reading:read_architecture",
     "resolve_model": "engine.artifacts.resolve:resolve_model",
     "use_blas": "engine.backend:use_blas",

@@ -22,7 +22,8 @@ from engine.artifacts.tokenizer import Tokenizer, load_tokenizer
 from engine.config import EngineConfig
 from engine.errors import EmptyPrompt, InvalidValue, NotBuilt, TemplateMissing, UnknownField
 from engine.graph.model import Model, load_model
-from engine.kv.plan import KVPlan, parse_kv
+from engine.kv.plan import KVPlan
+from engine.kv.request import parse_kv
 from engine.method.decode import DecodeRow, forced_bounds, teacher_force
 from engine.method.forward import GraphRun
 from engine.method.text import TextStream

@@ -31,8 +31,9 @@ class EngineConfig:
     """What `load` was asked for.
 
     dtype: "auto" keeps the checkpoint's own (mlx-lm's rule); a name casts every floating parameter.
-    kv: "native", "kv8", "kv4", with ":g32|:g64|:g128" and ":start=N" suffixes.
-    recurrence: "fast" has mlx-lm's bits; "plain" is the reference that it is compared with, for models with recurrences.
+    kv: see `engine.kv.request`: "native", "kv8", "kv4:g32", "kv8/4", "mixed:<kv_config.json>", "turbo:k8v3", with
+    ":start=N", ":on-write" and ":skip".
+    recurrence: "fast" has mlx-lm's bits; "plain" is the reference that it is compared with, where there are two.
     profile: how config.json is read, see `engine.artifacts.profile`; "universal" is for a model_type without a family.
     """
 

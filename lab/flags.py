@@ -59,7 +59,7 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
 def kv_scheme(args: argparse.Namespace) -> str | None:
     """The KV notation that the flags ask for; None leaves the engine's default."""
     if args.l2:
-        raise errors.NotBuilt("--l2 (mixed KV per layer)", "use --kv kv8 or --kv kv4")
+        raise errors.NotBuilt("--l2 (a plan that comes with the model)", "use --kv mixed:<kv_config.json>")
     kv: str | None = args.kv
     if args.l1:
         if kv not in (None, "native", "bf16") or args.kv_bits is not None:

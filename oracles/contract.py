@@ -43,8 +43,9 @@ class StackConfig:
 
     @property
     def process(self) -> tuple[str, str, bool]:
-        """What is fixed for the life of a process: the stack, the BLAS and whether MLX fuses."""
-        return self.stack, self.blas, self.compile
+        """What is fixed for the life of a process: the stack (with its KV plan, which optiq installs for good), the
+        BLAS and whether MLX fuses."""
+        return f"{self.stack} {self.kv}" if self.stack == "optiq" else self.stack, self.blas, self.compile
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

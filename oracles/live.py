@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from engine import errors, parse_kv
+from engine import parse_kv
 from oracles.contract import SchemeNotLive, Trace
 
 NATIVE = "native"
@@ -31,36 +29,12 @@ def live_scheme(caches: Sequence[Mapping[str, Any]]) -> str:
     return names.pop() if len(names) == 1 else "mixed"
 
 
-def read_kv_config(path: str, layers: int) -> dict[int, tuple[int, int]]:
-    """layer -> (bits, group size) from optiq's kv_config.json; layers not named stay native.
-
-    Raises `errors.CorruptFile` for a file that is not such a list, `errors.InvalidValue` for a layer that the model
-    lacks (optiq ignores it) or one that is named twice.
-    """
-    try:
-        entries = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError) as error:
-        raise errors.CorruptFile(path, f"not a readable kv_config.json: {error}") from error
-    keys = {"layer_idx", "bits"}
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) and keys <= set(entry) for entry in entries):
-        raise errors.CorruptFile(path, "a kv_config.json is a list of {layer_idx, bits, group_size}")
-    plan: dict[int, tuple[int, int]] = {}
-    for entry in entries:
-        layer = int(entry["layer_idx"])
-        if layer in plan or not 0 <= layer < layers:
-            raise errors.InvalidValue("layer_idx", layer, f"each of 0..{layers - 1} at most once")
-        plan[layer] = (int(entry["bits"]), int(entry.get("group_size", 64)))
-    return plan
-
-
 def planned_schemes(kv: str, layers: int) -> tuple[str, ...]:
-    """The scheme of each layer that the notation `kv` asks for, once its start is reached."""
-    asked = parse_kv(kv)
-    if asked.kind == "mixed":
-        plan = read_kv_config(str(asked.path), layers)
-        return tuple(scheme_name(*plan[i]) if i in plan else NATIVE for i in range(layers))
-    bits, group = (asked.bits, asked.group_size) if asked.kind == "uniform" else (None, None)
-    return (scheme_name(bits, group),) * layers
+    """The scheme of each layer that the notation `kv` asks for, once its start is reached.
+
+    Raises `errors.CorruptFile` and `errors.InvalidValue` for a plan of a mixed request that is not allowed.
+    """
+    return tuple(NATIVE if asked is None else asked.name for asked in parse_kv(kv).layers(layers))
 
 
 def kv_status(kv: str, caches: Sequence[Mapping[str, Any]]) -> str:

@@ -113,7 +113,7 @@ def tiny_cells(*, quick: bool) -> list[Cell]:
 
 
 def _mixed_kv() -> list[Cell]:
-    """optiq's per-layer KV: the engine's side is not built, and the cell says so."""
+    """A plan per layer, as mlx-optiq runs it."""
     return tiny_group("llama", "float32", None, mixed_kv(), 7, ("forced",), "optiq")
 
 

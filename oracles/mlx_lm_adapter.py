@@ -36,7 +36,6 @@ from oracles.timing import timed_decode, timed_forwards
 
 # The package attribute `generate` is the function of that name; this is the module.
 GENERATE = importlib.import_module("mlx_lm.generate")
-QUANTIZED = (QuantizedKVCache,)
 
 
 def load(config: StackConfig) -> MlxLmStack:
@@ -240,7 +239,18 @@ def _stream(x: mx.array) -> mx.array:
 
 
 # class -> the layout's name and the attribute that holds its size; everything else keeps all tokens.
-LAYOUTS = {RotatingKVCache: ("rotating", "max_size"), ChunkedKVCache: ("chunked", "chunk_size")}
+LAYOUTS: dict[type, tuple[str, str]] = {
+    RotatingKVCache: ("rotating", "max_size"),
+    ChunkedKVCache: ("chunked", "chunk_size"),
+}
+QUANTIZED: list[type] = [QuantizedKVCache]
+
+
+def add_cache_kind(kind: type, layout: str, size: str, *, quantized: bool) -> None:
+    """Make a cache class of another stack describable: its layout, and the attribute that holds its size."""
+    LAYOUTS[kind] = (layout, size)
+    if quantized:
+        QUANTIZED.append(kind)
 
 
 def describe(caches: list[Any]) -> list[dict[str, Any]]:
@@ -258,23 +268,21 @@ def _described(index: int, cache: Any) -> dict[str, Any]:
     if isinstance(cache, LayerCache):
         held = [cache.window, cache.compress_kv, cache.index_k, cache.pending_kv, cache.pending_gate]
         return _described_state(index, cache, held)
-    bits, group, keys = None, None, None
-    layout, offset = "full", 0
-    if isinstance(cache, QUANTIZED):
-        bits, group, offset = int(cache.bits), int(cache.group_size), int(cache.offset)
-        keys = None if cache.keys is None else cache.keys[0]
-    elif isinstance(cache, KVCache) or type(cache) in LAYOUTS:
-        keys, offset = cache.keys, int(cache.offset)
-        if type(cache) in LAYOUTS:
-            name, size = LAYOUTS[type(cache)]
-            layout = f"{name}:{getattr(cache, size)}"
-    else:
+    bits, group, layout = None, None, "full"
+    if type(cache) not in (KVCache, *LAYOUTS, *QUANTIZED):
         raise TypeError(f"cache {index} is a {type(cache).__name__}, which this oracle cannot describe")
+    keys = cache.keys
+    if type(cache) in QUANTIZED:
+        bits, group = int(cache.bits), int(cache.group_size)
+        keys = None if keys is None else keys[0]
+    if type(cache) in LAYOUTS:
+        name, size = LAYOUTS[type(cache)]
+        layout = f"{name}:{getattr(cache, size)}"
     return {
         "layer": index,
         "scheme": scheme_name(bits, group),
         "layout": layout,
-        "offset": offset,
+        "offset": int(cache.offset),
         "dtype": "empty" if keys is None else str(keys.dtype).removeprefix("mlx.core."),
         "bits": bits,
         "group_size": group,

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import optiq.serve as optiq_serve
 from mlx_lm.utils import load_config
+from optiq.runtime.kv.rotating import RotatingQuantizedKVCache
 
 from engine import errors, parse_kv
 from oracles.contract import StackConfig
-from oracles.live import read_kv_config
-from oracles.mlx_lm_adapter import MlxLmStack
+from oracles.mlx_lm_adapter import MlxLmStack, add_cache_kind
 
 DISTRIBUTIONS = ("mlx", "mlx-lm", "mlx-optiq")
 
@@ -23,15 +23,12 @@ DISTRIBUTIONS = ("mlx", "mlx-lm", "mlx-optiq")
 def load(config: StackConfig) -> MlxLmStack:
     """The stack "optiq": mixed KV per layer, uniform KV as a plan that names every layer, or native."""
     asked = parse_kv(config.kv)
-    layers = int(load_config(Path(config.model))["num_hidden_layers"])
     if asked.kind == "native":
         return MlxLmStack(config, kv_bits=None, group_size=64, start=0, distributions=DISTRIBUTIONS)
-    if asked.kind == "mixed":
-        plan = read_kv_config(str(asked.path), layers)
-    else:
-        if asked.bits is None:
-            raise errors.InvalidValue("kv", config.kv, "native, kv8, kv4 or mixed:<kv_config.json>")
-        plan = dict.fromkeys(range(layers), (asked.bits, asked.group_size))
+    named = {i: each for i, each in enumerate(asked.layers(_layers(config))) if each is not None}
+    if asked.on_write or any(each.turbo or each.bits != each.value_bits for each in named.values()):
+        raise errors.InvalidValue("kv", config.kv, "native, kv8, kv4 or mixed:<kv_config.json> with one width a layer")
+    plan = {i: (each.bits, each.group_size) for i, each in named.items()}
     if not plan:
         raise errors.InvalidValue("kv", config.kv, "a plan that names at least one layer")
     with tempfile.TemporaryDirectory() as folder:
@@ -39,5 +36,12 @@ def load(config: StackConfig) -> MlxLmStack:
         entries = [{"layer_idx": i, "bits": bits, "group_size": group} for i, (bits, group) in plan.items()]
         path.write_text(json.dumps(entries), encoding="utf-8")
         optiq_serve.install_mixed_kv(optiq_serve._load_kv_config(str(path)), quantized_kv_start=asked.start)
+    add_cache_kind(RotatingQuantizedKVCache, "rotating", "max_size", quantized=True)
     # The patched conversion reads the plan; any bits only switch it on.
     return MlxLmStack(config, kv_bits=8, group_size=64, start=asked.start, distributions=DISTRIBUTIONS)
+
+
+def _layers(config: StackConfig) -> int:
+    """The number of layers, of a wrapper's text model too; optiq counts caches, as many in the models here."""
+    found = load_config(Path(config.model))
+    return int(found.get("text_config", found)["num_hidden_layers"])

@@ -153,8 +153,6 @@ class AttentionSpec:
         only_native = None
         if self.softcap is not None:
             only_native = "soft-caps its attention scores"
-        elif self.sinks is not None:
-            only_native = "has attention sinks"
         return (
             CacheSpec(
                 kind=self.cache,

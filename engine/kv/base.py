@@ -45,6 +45,11 @@ class LayerCache(ABC):
     ragged: ClassVar[bool] = False
     offset: int
 
+    @property
+    @abstractmethod
+    def kind(self) -> str:
+        """What it holds: caches of one kind take each other's snapshots and rows."""
+
     @abstractmethod
     def held(self) -> tuple[tuple[int, ...], tuple[mx.array | None, ...]]:
         """Its counters and its arrays: all that changes from token to token."""
@@ -77,12 +82,12 @@ class LayerCache(ABC):
     def snapshot(self) -> Saved:
         """What it holds now, for `restore`; later appends do not change it."""
         marks, arrays = self.held()
-        return Saved(type(self).__name__, marks, _handles(arrays))
+        return Saved(self.kind, marks, _handles(arrays))
 
     def restore(self, saved: Saved) -> None:
         """Go back to `saved`, which stays as it is. A snapshot of another kind of cache is `InvalidValue`."""
-        if saved.kind != type(self).__name__:
-            raise InvalidValue("snapshot", saved.kind, f"one of a {type(self).__name__}")
+        if saved.kind != self.kind:
+            raise InvalidValue("snapshot", saved.kind, f"one of a cache of {self.kind}")
         self.hold(saved.marks, _handles(saved.arrays))
 
     def filter(self, rows: Sequence[int]) -> None:
@@ -165,11 +170,6 @@ class LayerKV(LayerCache):
     @abstractmethod
     def append(self, keys: mx.array, values: mx.array) -> KVView:
         """Store `keys`, `values` [B, K, L, D] behind the present ones and return the view that attends them."""
-
-
-def scheme_name(bits: int | None, group_size: int | None) -> str:
-    """The name by which reports and `kv_live` call a layer's scheme."""
-    return "native" if bits is None else f"affine{bits}:g{group_size}"
 
 
 def live_scheme(caches: Sequence[LayerCache]) -> str:

@@ -1,130 +1,79 @@
-"""From a request's KV notation to a plan per layer, and the schedule that carries it out.
-
-Notation: "native" | "kv8" | "kv4:g32" | "kv4:start=5000" | "mixed:<kv_config.json>". "kv8" means start 0, so that
-what is asked for is on from the first conversion; mlx-lm's command line starts at 5000.
-"""
+"""From a request's KV notation and a model's caches to a plan per cache, and the schedule that carries it out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from engine.errors import InvalidValue, NotBuilt
-from engine.kv.base import LayerCache, live_scheme, scheme_name
+from engine.errors import InvalidValue
+from engine.kv.base import LayerCache, live_scheme
+from engine.kv.buffered import BufferedKV
 from engine.kv.dense import DenseKV
-from engine.kv.quantized import QuantizedKV
 from engine.kv.recurrent import StateKV
+from engine.kv.request import GROUP_SIZES, KVRequest, LayerRequest
 from engine.kv.rotating import ChunkedKV, RotatingKV
+from engine.kv.scheme import NATIVE, Scheme, scheme_of
 from engine.kv.spec import CacheSpec
+from engine.kv.turboquant import DIMS
 
-BITS = (2, 3, 4, 5, 6, 8)
-GROUP_SIZES = (32, 64, 128)
-ALLOWED = "native, kv8, kv4 (kv2 kv3 kv5 kv6), each with :g32|:g64|:g128 and :start=N, or mixed:<kv_config.json>"
-
-
-@dataclass(frozen=True)
-class KVRequest:
-    """A parsed KV notation. `start`: the offset from which a layer is converted, in tokens."""
-
-    kind: str
-    bits: int | None = None
-    group_size: int = 64
-    start: int = 0
-    path: str | None = None
-
-    def __str__(self) -> str:
-        if self.kind == "native":
-            return "native"
-        if self.kind == "mixed":
-            return f"mixed:{self.path}"
-        tail = (f":g{self.group_size}" if self.group_size != 64 else "") + (
-            f":start={self.start}" if self.start else ""
-        )
-        return f"kv{self.bits}{tail}"
-
-
-def parse_kv(text: str) -> KVRequest:
-    """Parse a KV notation; anything unknown is `InvalidValue` naming the field and what is allowed."""
-    head, *options = text.split(":")
-    if text in ("native", "bf16"):
-        return KVRequest("native")
-    if head == "mixed" and len(options) >= 1 and options[0]:
-        return KVRequest("mixed", path=text.split(":", 1)[1])
-    digits = head.removeprefix("kv")
-    if not head.startswith("kv") or not (digits.isascii() and digits.isdigit()) or int(digits) not in BITS:
-        raise InvalidValue("kv", text, ALLOWED)
-    group_size, start, seen = 64, 0, set()
-    for option in options:
-        name = "start" if option.startswith("start=") else "g"
-        value = option.removeprefix("start=") if name == "start" else option.removeprefix("g")
-        if (
-            name in seen
-            or not (value.isascii() and value.isdigit())
-            or (name == "g" and (option[0] != "g" or int(value) not in GROUP_SIZES))
-        ):
-            raise InvalidValue("kv", text, ALLOWED)
-        seen.add(name)
-        if name == "start":
-            start = int(value)
-        else:
-            group_size = int(value)
-    return KVRequest("uniform", bits=int(digits), group_size=group_size, start=start)
-
-
-_FRESH: dict[str, Callable[[CacheSpec], LayerCache]] = {
-    "dense": lambda spec: DenseKV(spec.window),
+_FRESH: dict[str, Callable[[CacheSpec, Scheme], LayerCache]] = {
+    "dense": DenseKV,
     "rotating": RotatingKV,
     "chunked": ChunkedKV,
-    "state": StateKV,
+    "state": lambda spec, scheme: StateKV(spec),
 }
 
 
 @dataclass(frozen=True)
+class CachePlan:
+    """What one cache becomes. `why`: where it stays native although the request is not, the reason."""
+
+    spec: CacheSpec
+    scheme: Scheme
+    why: str = ""
+
+    def __str__(self) -> str:
+        return self.scheme.name + (f" ({self.why})" if self.why else "")
+
+
+@dataclass(frozen=True)
 class KVPlan:
-    """What each layer's cache becomes and when. `layers[i]` is (bits, group size), or None for native; a recurrent
-    state has no keys and stays native, as in mlx-lm."""
+    """What each cache becomes and when."""
 
     request: KVRequest
-    layers: tuple[tuple[int, int] | None, ...]
-    caches: tuple[CacheSpec, ...]
+    caches: tuple[CachePlan, ...]
 
     @classmethod
     def build(cls, request: KVRequest, caches: Sequence[CacheSpec]) -> KVPlan:
-        """Check the request against the model's caches; what cannot be honoured is refused here, not at a token."""
-        if request.kind == "mixed":
-            raise NotBuilt("per-layer mixed KV", "the oracle side runs: frontier golden record records it")
-        if request.kind == "native":
-            return cls(request, tuple(None for _ in caches), tuple(caches))
-        bits, group = request.bits, request.group_size
-        assert bits is not None
-        for i, cache in enumerate(caches):
-            if cache.only_native:
-                raise InvalidValue("kv", str(request), f"native: layer {i} {cache.only_native}")
-            for dim in cache.head_dims:
-                if dim % group:
-                    fitting = [g for g in GROUP_SIZES if dim % g == 0]
-                    allowed = f"a group size that divides head_dim {dim} of layer {i}: {fitting or 'none'}"
-                    raise InvalidValue("kv group size", group, allowed)
-            if cache.kind not in ("dense", "state"):
-                raise InvalidValue("kv", str(request), f"native: layer {i} keeps its keys {cache.layout}")
-        if all(cache.kind == "state" for cache in caches):
-            raise InvalidValue("kv", str(request), "native: no layer of this model keeps keys and values")
-        layers = tuple(None if cache.kind == "state" else (bits, group) for cache in caches)
-        return cls(request, layers, tuple(caches))
+        """Check the request against the model's caches; what cannot be honoured is refused here, not at a token, or
+        with `:skip` left native and said.
+
+        A recurrent state has no keys and stays native under a request for all layers, as in mlx-lm; a plan that names
+        it is refused. Raises `InvalidValue`, `CorruptFile`.
+        """
+        asked = request.layers(len(caches))
+        plans = [_planned(request, i, spec, each) for i, (spec, each) in enumerate(zip(caches, asked, strict=True))]
+        if request.kind != "native" and all(plan.scheme is NATIVE for plan in plans):
+            why = next((plan.why for plan in plans if plan.why), "the plan names no layer")
+            raise InvalidValue("kv", str(request), f"native: no layer of this model can hold it ({why})")
+        return cls(request, tuple(plans))
 
     def describe(self) -> tuple[str, ...]:
-        """The planned scheme of each layer."""
-        return tuple(scheme_name(*layer) if layer else "native" for layer in self.layers)
+        """The planned scheme of each cache, with the reason where it stays native unasked."""
+        return tuple(map(str, self.caches))
 
     def fresh(self) -> list[LayerCache]:
-        """New empty caches, one per layer."""
-        return [_FRESH[spec.kind](spec) for spec in self.caches]
+        """New empty caches; packed from the start where the request says on-write."""
+        on_write = self.request.on_write
+        return [_FRESH[plan.spec.kind](plan.spec, plan.scheme if on_write else NATIVE) for plan in self.caches]
 
     def convert(self, caches: list[LayerCache]) -> None:
-        """After a forward: replace, in place, each dense cache that has reached its start by a quantised one."""
-        for i, (cache, layer) in enumerate(zip(caches, self.layers, strict=True)):
-            if layer is not None and isinstance(cache, DenseKV) and cache.offset >= self.request.start:
-                caches[i] = QuantizedKV.from_dense(cache, *layer)
+        """After a forward: replace, in place, each native cache that has reached its start by one of its scheme."""
+        for i, (cache, plan) in enumerate(zip(caches, self.caches, strict=True)):
+            if plan.scheme is NATIVE or not isinstance(cache, BufferedKV) or cache.scheme is not NATIVE:
+                continue
+            if cache.offset >= self.request.start:
+                caches[i] = cache.converted(plan.scheme)
 
     def status(self, caches: list[LayerCache]) -> str:
         """Whether the asked scheme is really on, read from the live caches."""
@@ -132,3 +81,35 @@ class KVPlan:
         if self.request.kind != "native" and live == "native":
             return "native (start not reached)"
         return live
+
+
+def _planned(request: KVRequest, index: int, spec: CacheSpec, asked: LayerRequest | None) -> CachePlan:
+    if asked is None:
+        return CachePlan(spec, NATIVE)
+    if spec.kind == "state" and request.kind != "mixed":
+        return CachePlan(spec, NATIVE, "a recurrent state has no keys")
+    field, value, allowed = _obstacle(spec, asked)
+    if not field:
+        return CachePlan(spec, scheme_of(asked))
+    if request.skip:
+        return CachePlan(spec, NATIVE, f"skipped: {field} {value}; {allowed}")
+    raise InvalidValue(field, value if field != "kv" else str(request), f"{allowed} (layer {index}; or :skip)")
+
+
+def _obstacle(spec: CacheSpec, asked: LayerRequest) -> tuple[str, object, str]:
+    """What keeps a cache from its request: field, value, what is allowed; ("", None, "") where nothing does."""
+    if spec.kind == "state":
+        return "kv", "", "native: a recurrent state has no keys"
+    if spec.only_native:
+        return "kv", "", f"native: it {spec.only_native}"
+    if spec.kind == "chunked":
+        return "kv", "", f"native: it keeps its keys {spec.layout}, and nobody defines packed ones there"
+    for dim in spec.head_dims:
+        if asked.turbo and dim not in DIMS:
+            return "head_dim", dim, f"one of {DIMS} for turbo"
+        if dim % asked.group_size:
+            fitting = [group for group in GROUP_SIZES if dim % group == 0]
+            return "kv group size", asked.group_size, f"one that divides head_dim {dim}: {fitting or 'none'}"
+    if asked.turbo and spec.kind != "dense":
+        return "kv", "", f"native: turbo is for layers that keep every token, it keeps {spec.layout}"
+    return "", None, ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import mlx.core as mx
 
 from engine.errors import InvalidValue
-from engine.kv.base import LayerCache, scheme_name
+from engine.kv.base import LayerCache
 from engine.kv.spec import CacheSpec
 from engine.types import CacheLayer
 
@@ -27,6 +27,10 @@ class StateKV(LayerCache):
         if len(slots) != len(self.slots):
             raise InvalidValue("state", len(slots), f"{len(self.slots)} arrays, as the graph declared")
         self.offset, self.slots = self.offset + length, slots
+
+    @property
+    def kind(self) -> str:
+        return f"state:{len(self.slots)}"
 
     def held(self) -> tuple[tuple[int, ...], tuple[mx.array | None, ...]]:
         return (self.offset,), self.slots
@@ -47,8 +51,8 @@ class StateKV(LayerCache):
         dtypes = {str(a.dtype).removeprefix("mlx.core.") for a in self.arrays()}
         return CacheLayer(
             layer=layer,
-            scheme=scheme_name(None, None),
-            layout=f"state:{len(self.slots)}",
+            scheme="native",
+            layout=self.kind,
             offset=self.offset,
             dtype="+".join(sorted(dtypes)) or "empty",
             bits=None,

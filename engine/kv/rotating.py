@@ -1,7 +1,7 @@
 """Keys and values of the last tokens only: a ring (sliding window) and a buffer cut to a chunk (chunked attention).
 
-Letters as in base.py; W is the ring's size. The ring keeps decode order, not time order, as mlx-lm's does (models/
-cache.py RotatingKVCache): sums follow the order of keys, so it is part of the bits.
+Letters as in base.py. The ring keeps decode order, not time order, as mlx-lm's does (models/cache.py
+RotatingKVCache): sums follow the order of keys, so it is part of the bits.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from functools import partial
 import mlx.core as mx
 
 from engine.errors import InvalidValue
-from engine.kv.base import KVView, LayerKV
-from engine.kv.dense import STEP, DenseView, check_room, describe_native, grown, room, trimmed
+from engine.kv.base import KVView
+from engine.kv.buffered import BufferedKV
+from engine.kv.buffers import STEP, Parts, capacity, check_room, grown, joined, part, room, trimmed, write
 from engine.kv.masks import Masks
+from engine.kv.scheme import Scheme
 from engine.kv.spec import CacheSpec
-from engine.types import CacheLayer
 
 
 def in_ring(before: int, window: int, length: int, masks: Masks) -> mx.array | str | None:
@@ -30,75 +31,79 @@ def in_chunk(first: int, offset: int, chunk: int, length: int, masks: Masks) -> 
     return masks.chunked(first, offset, length, chunk)
 
 
-class RotatingKV(LayerKV):
-    """A ring of `size` tokens. One token is written in place; several are appended in time order, and the ring then
-    holds up to size - 1 tokens before them."""
+class RotatingKV(BufferedKV):
+    """A ring of `size` tokens, of which the first `keep` of all are never written over. One token is written in place;
+    several are appended in time order, and the ring then holds up to size - 1 tokens before them."""
 
-    def __init__(self, spec: CacheSpec) -> None:
+    def __init__(self, spec: CacheSpec, scheme: Scheme) -> None:
         assert spec.size is not None
-        self.layout = spec.layout
-        self.size, self.window = spec.size, spec.window or spec.size
-        self.offset = 0
-        self.keys: mx.array | None = None
-        self.values: mx.array | None = None
+        super().__init__(spec.layout, scheme)
+        self.size, self.window, self.keep = spec.size, spec.window or spec.size, spec.keep
         self._next = 0  # where the next token is written
 
     def append(self, keys: mx.array, values: mx.array) -> KVView:
         start, length = self.offset, keys.shape[2]
+        new_keys, new_values = self.scheme.keys.pack(keys), self.scheme.values.pack(values)
         if length == 1:
-            self._write(keys, values)
+            self._write(new_keys, new_values)
         else:
-            self.keys = self._joined(self.keys, keys)
-            self.values = self._joined(self.values, values)
-            self._next = self.keys.shape[2]
+            self.keys, self.values = self._behind(self.keys, new_keys), self._behind(self.values, new_values)
+            self._next = capacity(self.keys)
         self.offset += length
         assert self.keys is not None
         assert self.values is not None
-        kept = slice(self.offset) if self.offset < self.keys.shape[2] else slice(None)
-        before = min(self.size - 1, start)
-        visible = partial(in_ring, before, self.window)
-        return DenseView(self.keys[..., kept, :], self.values[..., kept, :], start, visible)
+        end = self.offset if self.offset < capacity(self.keys) else None
+        visible = partial(in_ring, min(self.size - 1, start), self.window)
+        return self.scheme.view(part(self.keys, 0, end), part(self.values, 0, end), start, visible)
 
-    def _joined(self, buffer: mx.array | None, new: mx.array) -> mx.array:
-        """The ring in time order, cut to size - 1 tokens, and `new` [B, K, L, D] behind it."""
+    def _behind(self, buffer: Parts | None, new: Parts) -> Parts:
+        """The ring in time order, cut to size - 1 tokens, and `new` behind it."""
         if buffer is None:
             return new
-        if self._next < buffer.shape[2]:
+        if self._next < capacity(buffer):
             if self._next < self.offset:
-                buffer = mx.concatenate([buffer[..., self._next :, :], buffer[..., : self._next, :]], axis=2)
+                kept, older, newer = part(buffer, 0, self.keep), part(buffer, self._next), self._newer(buffer)
+                buffer = joined((kept, older, newer) if self.keep else (older, newer))
             else:
-                buffer = buffer[..., : self._next, :]
-        surplus = buffer.shape[2] - self.size + 1
-        if surplus > 0:
-            buffer = buffer[..., surplus:, :]
-        return mx.concatenate([buffer, new], axis=2)
+                buffer = part(buffer, 0, self._next)
+        return joined((*self._cut(buffer, capacity(buffer) - self.size + 1), new))
 
-    def _write(self, keys: mx.array, values: mx.array) -> None:
+    def _newer(self, buffer: Parts) -> Parts:
+        return part(buffer, self.keep, self._next)
+
+    def _cut(self, buffer: Parts, surplus: int) -> tuple[Parts, ...]:
+        """The buffer without the `surplus` oldest tokens behind the kept ones, in one or two pieces."""
+        if surplus <= 0:
+            return (buffer,)
+        rest = part(buffer, surplus + self.keep)
+        return (part(buffer, 0, self.keep), rest) if self.keep else (rest,)
+
+    def _write(self, keys: Parts, values: Parts) -> None:
         used = self.offset
         if self.keys is None or self.values is None:
             tokens = min(STEP, self.size - used)
             self.keys, self.values = room(keys, tokens), room(values, tokens)
             self._next = used
-        elif used >= self.keys.shape[2] and self.keys.shape[2] < self.size:
+        elif used >= capacity(self.keys) and capacity(self.keys) < self.size:
             tokens = min(STEP, self.size - used)
-            self.keys = mx.concatenate([self.keys, room(keys, tokens)], axis=2)
-            self.values = mx.concatenate([self.values, room(values, tokens)], axis=2)
+            self.keys = joined((self.keys, room(keys, tokens)))
+            self.values = joined((self.values, room(values, tokens)))
             self._next = used
-        surplus = self.keys.shape[2] - self.size
+        surplus = capacity(self.keys) - self.size
         if surplus > 0:
-            self.keys, self.values = self.keys[..., surplus:, :], self.values[..., surplus:, :]
+            self.keys, self.values = joined(self._cut(self.keys, surplus)), joined(self._cut(self.values, surplus))
             self._next = self.size
         if self._next == self.size:
-            self._next = 0
-        self.keys[..., self._next : self._next + 1, :] = keys
-        self.values[..., self._next : self._next + 1, :] = values
+            self._next = self.keep
+        write(self.keys, keys, self._next)
+        write(self.values, values, self._next)
         self._next += 1
 
-    def held(self) -> tuple[tuple[int, ...], tuple[mx.array | None, ...]]:
-        return (self.offset, self._next), (self.keys, self.values)
+    def marks(self) -> tuple[int, ...]:
+        return self.offset, self._next
 
-    def hold(self, marks: tuple[int, ...], arrays: tuple[mx.array | None, ...]) -> None:
-        (self.offset, self._next), (self.keys, self.values) = marks, arrays
+    def mark(self, marks: tuple[int, ...]) -> None:
+        self.offset, self._next = marks
 
     def trim(self, tokens: int) -> None:
         offset = trimmed(self.offset, tokens)
@@ -107,47 +112,42 @@ class RotatingKV(LayerKV):
         self.offset, self._next = offset, self._next - tokens
 
     def check(self) -> None:
-        check_room(self, min(self.offset, self.size))
-        if self.keys is not None and not 0 <= self._next <= self.keys.shape[2]:
-            raise InvalidValue("ring position", self._next, f"0..{self.keys.shape[2]}")
+        check_room((self.keys, self.values), min(self.offset, self.size))
+        if self.keys is not None and not 0 <= self._next <= capacity(self.keys):
+            raise InvalidValue("ring position", self._next, f"0..{capacity(self.keys)}")
         if self.offset < self.size and self._next != self.offset:
             raise InvalidValue("ring position", self._next, f"{self.offset}, as the ring has not wrapped")
 
-    def describe(self, layer: int) -> CacheLayer:
-        return describe_native(self, self.layout, layer)
 
-
-class ChunkedKV(LayerKV):
+class ChunkedKV(BufferedKV):
     """The last tokens of a chunked-attention layer: cut to one chunk before each append (mlx-lm's ChunkedKVCache)."""
 
-    def __init__(self, spec: CacheSpec) -> None:
+    def __init__(self, spec: CacheSpec, scheme: Scheme) -> None:
         assert spec.size is not None
-        self.layout, self.chunk = spec.layout, spec.size
-        self.offset = self.first = 0
-        self.keys: mx.array | None = None
-        self.values: mx.array | None = None
+        super().__init__(spec.layout, scheme)
+        self.chunk, self.first = spec.size, 0
 
     def append(self, keys: mx.array, values: mx.array) -> KVView:
         start, held = self.offset, self.offset - self.first
         if self.keys is not None and self.values is not None and held > self.chunk:
             surplus = held - self.chunk
             self.first += surplus
-            self.keys, self.values = self.keys[..., surplus:held, :], self.values[..., surplus:held, :]
+            self.keys, self.values = part(self.keys, surplus, held), part(self.values, surplus, held)
             held = self.chunk
         end = held + keys.shape[2]
-        self.keys = grown(self.keys, keys, held)
-        self.values = grown(self.values, values, held)
-        self.keys[..., held:end, :] = keys
-        self.values[..., held:end, :] = values
+        new_keys, new_values = self.scheme.keys.pack(keys), self.scheme.values.pack(values)
+        self.keys, self.values = grown(self.keys, new_keys, held), grown(self.values, new_values, held)
+        write(self.keys, new_keys, held)
+        write(self.values, new_values, held)
         self.offset += keys.shape[2]
         visible = partial(in_chunk, self.first, start, self.chunk)
-        return DenseView(self.keys[..., :end, :], self.values[..., :end, :], start, visible)
+        return self.scheme.view(part(self.keys, 0, end), part(self.values, 0, end), start, visible)
 
-    def held(self) -> tuple[tuple[int, ...], tuple[mx.array | None, ...]]:
-        return (self.offset, self.first), (self.keys, self.values)
+    def marks(self) -> tuple[int, ...]:
+        return self.offset, self.first
 
-    def hold(self, marks: tuple[int, ...], arrays: tuple[mx.array | None, ...]) -> None:
-        (self.offset, self.first), (self.keys, self.values) = marks, arrays
+    def mark(self, marks: tuple[int, ...]) -> None:
+        self.offset, self.first = marks
 
     def trim(self, tokens: int) -> None:
         offset = trimmed(self.offset, tokens)
@@ -156,7 +156,4 @@ class ChunkedKV(LayerKV):
         self.offset = offset
 
     def check(self) -> None:
-        check_room(self, self.offset - self.first)
-
-    def describe(self, layer: int) -> CacheLayer:
-        return describe_native(self, self.layout, layer)
+        check_room((self.keys, self.values), self.offset - self.first)

@@ -8,8 +8,8 @@ from typing import Literal
 
 @dataclass(frozen=True, kw_only=True)
 class CacheSpec:
-    """One cache. kind: "dense" keeps every token, "rotating" the last `size`, "chunked" those of a token's chunk,
-    "state" a state of `slots` arrays that each call replaces.
+    """One cache. kind: "dense" keeps every token, "rotating" the last `size` and the first `keep`, "chunked" those of a
+    token's chunk, "state" a state of `slots` arrays that each call replaces.
 
     window: keys that a token may see; head_dims: of keys and of values; only_native: why it cannot be quantised.
     block: what is held after a number of tokens that it divides is the same wherever calls began at its multiples:
@@ -21,6 +21,7 @@ class CacheSpec:
     window: int | None = None
     head_dims: tuple[int, ...] = ()
     slots: int = 0
+    keep: int = 0
     only_native: str | None = None
     block: int | None = 1
 

@@ -12,14 +12,18 @@ from lab.console import Output, progress_callback, wide_console
 
 HELP = "run the engine and an oracle on the same probes now and compare every value"
 EXAMPLE = "frontier parity --model smollm2-135m-instruct --quick"
-SUITES = ("tiny", "model", "all")
+SUITES = ("tiny", "kv", "model", "all")
 DEFAULT_MODEL = "smollm2-135m-instruct"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of `frontier parity`."""
     parser.add_argument("--model", help="model folder, built-in name or hub id; implies --suite model")
-    parser.add_argument("--suite", choices=SUITES, help="tiny seeded models, the model, or both (default: tiny)")
+    parser.add_argument(
+        "--suite",
+        choices=SUITES,
+        help="tiny seeded models, KV schemes over tiny models of every kind, the model, or all (default: tiny)",
+    )
     parser.add_argument("--quick", action="store_true", help="a small part of the suite")
     parser.add_argument("--bisect", action="store_true", help="where a cell differs, find the first layer that does")
     parser.add_argument("--faults", action="store_true", help="show where the oracles themselves are wrong, live")
@@ -32,8 +36,9 @@ def run(args: argparse.Namespace) -> int:
         if args.model or args.suite or args.quick or args.bisect:
             raise errors.InvalidValue("--faults", "given with other flags", "alone: its probes are fixed")
         return show_faults(out)
-    if args.model and args.suite == "tiny":
-        raise errors.InvalidValue("--suite", "tiny", "model or all together with --model")
+    if args.model and args.suite in ("tiny", "kv"):
+        raise errors.InvalidValue("--suite", args.suite, "model or all together with --model")
+    from oracles.kv_suite import kv_cells
     from oracles.matrix import model_cells, tiny_cells
     from oracles.parity import BAD, run_cells
 
@@ -41,8 +46,10 @@ def run(args: argparse.Namespace) -> int:
     started = time.monotonic()
     with progress_callback() as progress:
         progress("preparing models", 0, None)
-        cells = tiny_cells(quick=args.quick) if suite != "model" else []
-        if suite != "tiny":
+        cells = tiny_cells(quick=args.quick) if suite in ("tiny", "all") else []
+        if suite in ("kv", "all"):
+            cells += kv_cells(quick=args.quick)
+        if suite in ("model", "all"):
             cells += model_cells(args.model or DEFAULT_MODEL, quick=args.quick)
         progress("preparing models", 1, 1)
         results = []

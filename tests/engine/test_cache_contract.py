@@ -13,21 +13,31 @@ from engine.errors import InvalidValue
 from engine.kv.base import LayerCache, LayerKV
 from engine.kv.dense import DenseKV
 from engine.kv.masks import Masks
-from engine.kv.quantized import QuantizedKV
 from engine.kv.recurrent import StateKV
+from engine.kv.request import parse_kv
 from engine.kv.rotating import ChunkedKV, RotatingKV
+from engine.kv.scheme import NATIVE, Scheme, scheme_of
 from engine.kv.spec import CacheSpec
 
 SIZE, DIM = 8, 64
 AFTER = (1, 1, 3, 1, 6, 1)  # tokens of the calls that follow
 
 
-def _ring() -> RotatingKV:
-    return RotatingKV(CacheSpec(kind="rotating", size=SIZE, window=SIZE))
+def _scheme(text: str) -> Scheme:
+    every = parse_kv(text).every
+    return NATIVE if every is None else scheme_of(every)
+
+
+def _dense(text: str = "native", window: int | None = None) -> DenseKV:
+    return DenseKV(CacheSpec(window=window), _scheme(text))
+
+
+def _ring(text: str = "native", keep: int = 0) -> RotatingKV:
+    return RotatingKV(CacheSpec(kind="rotating", size=SIZE, window=SIZE, keep=keep), _scheme(text))
 
 
 def _chunk() -> ChunkedKV:
-    return ChunkedKV(CacheSpec(kind="chunked", size=SIZE))
+    return ChunkedKV(CacheSpec(kind="chunked", size=SIZE), NATIVE)
 
 
 def _state() -> StateKV:
@@ -36,13 +46,16 @@ def _state() -> StateKV:
 
 # name -> (a new cache, tokens of the calls that fill it)
 CASES: dict[str, tuple[Callable[[], LayerCache], tuple[int, ...]]] = {
-    "dense": (DenseKV, (250, 1)),
-    "dense, grown": (DenseKV, (250, 9)),
-    "dense, empty": (DenseKV, ()),
-    "window": (lambda: DenseKV(SIZE), (5, 1, 7)),
-    "quantised": (lambda: QuantizedKV(8, DIM), (253, 1)),
-    "quantised, grown": (lambda: QuantizedKV(4, DIM), (253, 9)),
-    "quantised, empty": (lambda: QuantizedKV(4, DIM), ()),
+    "dense": (_dense, (250, 1)),
+    "dense, grown": (_dense, (250, 9)),
+    "dense, empty": (_dense, ()),
+    "window": (lambda: _dense(window=SIZE), (5, 1, 7)),
+    "quantised": (lambda: _dense("kv8"), (253, 1)),
+    "quantised, grown": (lambda: _dense("kv8/4:g32"), (253, 9)),
+    "quantised, empty": (lambda: _dense("kv4"), ()),
+    "turbo": (lambda: _dense("turbo:k8v3"), (253, 9)),
+    "quantised ring": (lambda: _ring("kv4"), (3, 1)),
+    "quantised ring, wrapped": (lambda: _ring("kv8", keep=2), (5, *(1,) * 9)),
     "ring": (_ring, (3, 1)),
     "ring, filled at once": (_ring, (13,)),
     "ring, wrapped": (_ring, (5, *(1,) * 9)),
@@ -56,6 +69,7 @@ CASES: dict[str, tuple[Callable[[], LayerCache], tuple[int, ...]]] = {
 FORGETFUL = {
     "ring, filled at once": "ring of 8",
     "ring, wrapped": "ring of 8",
+    "quantised ring, wrapped": "ring of 8",
     "chunk, cut": "is gone",
     "state": "state",
 }
@@ -215,7 +229,7 @@ def test_what_cannot_forget_says_so_and_stays(name: str, why: str) -> None:
 
 
 def test_a_snapshot_of_another_kind_is_refused() -> None:
-    with pytest.raises(InvalidValue, match="one of a RotatingKV"):
+    with pytest.raises(InvalidValue, match="one of a cache of native rotating:8"):
         _ring().restore(filled("dense").snapshot())
 
 

@@ -16,7 +16,8 @@ from engine.graph.lightning import BLOCK, by_block, by_token, slopes
 from engine.graph.params import Weights
 from engine.graph.rg_lru import recur
 from engine.graph.wkv7 import wkv7
-from engine.kv.plan import KVPlan, parse_kv
+from engine.kv.plan import KVPlan
+from engine.kv.request import parse_kv
 from oracles.recipe import find_recipe
 
 B, H, L, E = 2, 3, 9, 32

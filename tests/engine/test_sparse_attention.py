@@ -17,7 +17,8 @@ from engine.graph.hyper import doubly_stochastic
 from engine.graph.indexed_blocks import IndexedBlocksSpec, chosen
 from engine.graph.minifloat import FP4, nearest_fp4, rounded_fp4, rounded_fp8
 from engine.graph.params import Weights
-from engine.kv.plan import KVPlan, parse_kv
+from engine.kv.plan import KVPlan
+from engine.kv.request import parse_kv
 from oracles.recipe import Recipe, draw, find_recipe
 
 TOKENS = 40

@@ -57,7 +57,9 @@ def test_unknown_fields_list_the_known() -> None:
         EngineConfig.from_dict({"model": "m", "chunk": 5})
 
 
-@pytest.mark.parametrize(("field", "value"), [("dtype", "fp8"), ("drive", "auto"), ("prefill_chunk", 0), ("recurrence", "slow")])
+@pytest.mark.parametrize(
+    ("field", "value"), [("dtype", "fp8"), ("drive", "auto"), ("prefill_chunk", 0), ("recurrence", "slow")]
+)
 def test_a_bad_engine_value_names_its_field(field: str, value: object) -> None:
     with pytest.raises(errors.InvalidValue, match=field):
         EngineConfig.from_dict({"model": "m", field: value})

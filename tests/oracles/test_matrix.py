@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from oracles.kv_suite import kv_cells
 from oracles.matrix import model_cells, tiny_cells
-from oracles.parity import BAD, EQUAL, NOT_BUILT, NOT_RUN, CellResult, run_cells
+from oracles.parity import BAD, EQUAL, NOT_RUN, CellResult, run_cells
 from oracles.record import comparable, verify
 
 GOLDENS = Path(__file__).resolve().parents[2] / "goldens"
@@ -29,8 +30,14 @@ def test_seven_families_in_every_form() -> None:
     # gemma2's soft-capped attention cannot attend a quantised cache in mlx-lm either: its cells are the ones not run.
     capped = [cell for cell in cells if cell.name.startswith("tiny-gemma2") and cell.kv != "native"]
     assert counts[NOT_RUN] == len(capped) > 0
-    assert counts[NOT_BUILT] == sum(cell.kv.startswith("mixed:") for cell in cells)
-    assert counts[EQUAL] == len(cells) - counts[NOT_RUN] - counts[NOT_BUILT]
+    assert counts[EQUAL] == len(cells) - counts[NOT_RUN]
+
+
+def test_every_kv_scheme_over_every_kind_of_cache() -> None:
+    cells = kv_cells(quick=False)
+    counts = judge(list(run_cells(cells, blas="bundled")))
+    assert counts == {EQUAL: len(cells)}
+    assert {cell.reference for cell in cells} == {"mlx-lm", "optiq", "engine"}
 
 
 @pytest.mark.model

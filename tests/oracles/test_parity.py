@@ -13,7 +13,7 @@ import mlx.core as mx
 import pytest
 
 from oracles.matrix import PROMPT, STEPS, random_ids, tiny_cells, tiny_group
-from oracles.parity import DIFFERS, EQUAL, FAILED, NOT_BUILT, NOT_CLAIMED, NOT_RUN, Cell, CellResult, run_cells
+from oracles.parity import DIFFERS, EQUAL, FAILED, NOT_CLAIMED, NOT_RUN, Cell, CellResult, run_cells
 from oracles.tiny import FAMILIES, tiny_model
 
 
@@ -46,9 +46,11 @@ def test_free_runs_are_not_all_one_token(quick: list[CellResult]) -> None:
 def test_what_cannot_be_compared_is_never_a_pass(quick: list[CellResult]) -> None:
     (refused,) = [r for r in quick if r.cell.name == "tiny-gemma2" and r.cell.kv != "native"]
     assert (refused.status, refused.why[:17]) == (NOT_RUN, "mlx-lm: TypeError")
+
+
+def test_a_plan_per_layer_is_equal_to_optiq(quick: list[CellResult]) -> None:
     (mixed,) = [r for r in quick if r.cell.kv.startswith("mixed:")]
-    assert mixed.status == NOT_BUILT
-    assert "not built yet" in mixed.why
+    assert (mixed.status, mixed.cell.reference) == (EQUAL, "optiq")
 
 
 def test_chunks_agree_under_the_bundled_blas_and_are_not_claimed_under_openblas(quick: list[CellResult]) -> None:

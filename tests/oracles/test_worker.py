@@ -22,7 +22,7 @@ from oracles.contract import (
     TimeProbe,
     Trace,
 )
-from oracles.live import kv_status, planned_schemes, read_kv_config, require_scheme
+from oracles.live import kv_status, planned_schemes, require_scheme
 from oracles.parity import compare_traces
 from oracles.tiny import tiny_model
 from oracles.worker import guarded, parse_probe, probe_request
@@ -179,10 +179,10 @@ def test_kv_config_refuses_what_optiq_would_ignore(tmp_path: Path) -> None:
     path = tmp_path / "kv_config.json"
     path.write_text('[{"layer_idx": 3, "bits": 8}]', encoding="utf-8")
     with pytest.raises(errors.InvalidValue, match="layer_idx=3"):
-        read_kv_config(str(path), 3)
+        planned_schemes(f"mixed:{path}", 3)
     assert planned_schemes(f"mixed:{path}", 4) == ("native", "native", "native", "affine8:g64")
     path.write_text('{"bits": 8}', encoding="utf-8")
     with pytest.raises(errors.CorruptFile, match="list of"):
-        read_kv_config(str(path), 3)
+        planned_schemes(f"mixed:{path}", 3)
     with pytest.raises(errors.CorruptFile, match="not a readable"):
-        read_kv_config(str(tmp_path / "absent.json"), 3)
+        planned_schemes(f"mixed:{tmp_path / 'absent.json'}", 3)

@@ -1,0 +1,80 @@
+"""What every cache of keys and values shares, whatever tokens it keeps: buffers of a scheme's parts."""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from typing import Self
+
+import mlx.core as mx
+
+from engine.kv.base import LayerKV
+from engine.kv.buffers import Parts, joined, part
+from engine.kv.scheme import Scheme
+from engine.kv.storage import Storage
+from engine.types import CacheLayer
+
+# Tokens that are packed at a time when a filled cache is converted, so that its peak stays near what it holds.
+BLOCK = 1024
+
+
+class BufferedKV(LayerKV):
+    """Keys and values of one layer. `layout`: which tokens are kept, as reports name it."""
+
+    def __init__(self, layout: str, scheme: Scheme) -> None:
+        self.layout, self.scheme = layout, scheme
+        self.offset = 0
+        self.keys: Parts | None = None
+        self.values: Parts | None = None
+
+    @abstractmethod
+    def marks(self) -> tuple[int, ...]:
+        """Its counters; the offset first."""
+
+    @abstractmethod
+    def mark(self, marks: tuple[int, ...]) -> None:
+        """Take `marks` as its counters."""
+
+    @property
+    def kind(self) -> str:
+        return f"{self.scheme.name} {self.layout}"
+
+    def held(self) -> tuple[tuple[int, ...], tuple[mx.array | None, ...]]:
+        sides = ((self.keys, self.scheme.keys), (self.values, self.scheme.values))
+        return self.marks(), tuple(x for parts, side in sides for x in parts or (None,) * side.count)
+
+    def hold(self, marks: tuple[int, ...], arrays: tuple[mx.array | None, ...]) -> None:
+        self.mark(marks)
+        present = tuple(x for x in arrays if x is not None)
+        count = self.scheme.keys.count
+        self.keys, self.values = (present[:count], present[count:]) if present else (None, None)
+
+    def converted(self, scheme: Scheme) -> Self:
+        """The same tokens under another scheme, slack included, as mlx-lm's to_quantized does; this one is spent."""
+        twin = copy.copy(self)
+        twin.scheme = scheme
+        twin.keys = _repacked(self.keys, self.scheme.keys, scheme.keys)
+        twin.values = _repacked(self.values, self.scheme.values, scheme.values)
+        self.keys = self.values = None
+        return twin
+
+    def describe(self, layer: int) -> CacheLayer:
+        arrays = self.arrays()
+        return CacheLayer(
+            layer=layer,
+            scheme=self.scheme.name,
+            layout=self.layout,
+            offset=self.offset,
+            dtype=str(arrays[0].dtype).removeprefix("mlx.core.") if arrays else "empty",
+            bits=self.scheme.keys.bits,
+            group_size=self.scheme.keys.group_size,
+            kv_bytes=self.nbytes,
+        )
+
+
+def _repacked(buffer: Parts | None, old: Storage, new: Storage) -> Parts | None:
+    if buffer is None:
+        return None
+    tokens = buffer[0].shape[2]
+    blocks = [new.pack(old.unpack(part(buffer, start, start + BLOCK))) for start in range(0, tokens, BLOCK)]
+    return blocks[0] if len(blocks) == 1 else joined(blocks)

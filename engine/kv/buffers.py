@@ -1,0 +1,67 @@
+"""Growing buffers of parts: arrays [B, K, C, ...] whose first tokens are in use and whose tail is slack.
+
+C is the allocated capacity, a multiple of the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import mlx.core as mx
+
+from engine.errors import InvalidValue
+from engine.kv.storage import Parts
+
+# mlx-lm grows its caches by this many tokens; peak memory is compared with it (models/cache.py).
+STEP = 256
+
+
+def grown(buffer: Parts | None, new: Parts, used: int) -> Parts:
+    """`buffer` with room for `new` after `used` tokens."""
+    length = new[0].shape[2]
+    if buffer is not None and used + length <= buffer[0].shape[2]:
+        return buffer
+    more = room(new, (STEP + length - 1) // STEP * STEP)
+    return more if buffer is None else joined((part(buffer, 0, used), more))
+
+
+def room(like: Parts, tokens: int) -> Parts:
+    """Zeros for `tokens` tokens."""
+    return tuple(mx.zeros((*x.shape[:2], tokens, *x.shape[3:]), x.dtype) for x in like)
+
+
+def write(buffer: Parts, new: Parts, start: int) -> None:
+    """Put `new` at `start`, in place."""
+    for old, fresh in zip(buffer, new, strict=True):
+        old[:, :, start : start + fresh.shape[2]] = fresh
+
+
+def part(buffer: Parts, start: int, end: int | None = None) -> Parts:
+    """The tokens from `start` to `end`."""
+    return tuple(x[:, :, start:end] for x in buffer)
+
+
+def joined(buffers: Sequence[Parts]) -> Parts:
+    """Buffers behind each other."""
+    return tuple(mx.concatenate(list(column), axis=2) for column in zip(*buffers, strict=True))
+
+
+def capacity(buffer: Parts) -> int:
+    return buffer[0].shape[2]
+
+
+def check_room(buffers: Sequence[Parts | None], tokens: int) -> None:
+    """`InvalidValue` if a buffer has no room for the tokens that the counters say are in it."""
+    for buffer in buffers:
+        if tokens < 0 or (tokens and buffer is None):
+            raise InvalidValue("cache offset", tokens, "0 in an empty cache")
+        for array in buffer or ():
+            if array.shape[2] < tokens:
+                raise InvalidValue("cache offset", tokens, f"at most {array.shape[2]}, what its arrays have room for")
+
+
+def trimmed(offset: int, tokens: int) -> int:
+    """The offset without the last `tokens`; more than there are is `InvalidValue`."""
+    if not 0 <= tokens <= offset:
+        raise InvalidValue("trim", tokens, f"0..{offset} tokens")
+    return offset - tokens

@@ -1,0 +1,159 @@
+"""How queries attend what a cache holds: keys and values as they are, or packed.
+
+Letters: B rows, H query heads, K key/value heads, L query length, S keys, D head dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import mlx.core as mx
+
+from engine.errors import InvalidValue
+from engine.kv.base import KVView
+from engine.kv.masks import Masks
+from engine.kv.storage import Affine, Parts
+
+# The mask of `length` queries: an array [L, S], "causal", or None where every key may be seen.
+Visible = Callable[[int, Masks], "mx.array | str | None"]
+
+
+class DenseView(KVView):
+    """Keys and values [B, K, S, D] as they are, in whatever order their cache keeps them."""
+
+    def __init__(self, keys: mx.array, values: mx.array, offset: int, visible: Visible) -> None:
+        self.keys, self.values, self.offset, self.visible = keys, values, offset, visible
+
+    def attend(
+        self,
+        queries: mx.array,
+        scale: float,
+        masks: Masks,
+        *,
+        softcap: float | None = None,
+        sinks: mx.array | None = None,
+    ) -> mx.array:
+        mask = self.visible(queries.shape[2], masks)
+        if softcap is not None:
+            return self._attend_capped(queries, scale, softcap, mask, masks)
+        return mx.fast.scaled_dot_product_attention(
+            queries, self.keys, self.values, scale=scale, mask=mask, sinks=sinks
+        )
+
+    def dense(self) -> tuple[mx.array, mx.array]:
+        return self.keys, self.values
+
+    def mask(self, length: int, masks: Masks) -> mx.array | str | None:
+        return self.visible(length, masks)
+
+    def _attend_capped(
+        self, queries: mx.array, scale: float, softcap: float, mask: mx.array | str | None, masks: Masks
+    ) -> mx.array:
+        """The op order of mlx-lm's gemma2 (models/gemma2.py): scale, product, cap, mask, precise softmax."""
+        B, H, L, D = queries.shape
+        K = self.keys.shape[1]
+        keys, values = self.keys, self.values
+        queries = queries * scale
+        if H > K:
+            queries = queries.reshape(B, K, H // K, L, D)  # [B, K, H/K, L, D]
+            keys, values = mx.expand_dims(keys, 2), mx.expand_dims(values, 2)  # [B, K, 1, S, D]
+        scores = queries @ keys.swapaxes(-1, -2)  # [..., L, S]
+        scores = mx.tanh(scores / softcap)
+        scores = scores * softcap
+        if mask is not None:
+            seen = masks.causal(L, keys.shape[-2] - L) if isinstance(mask, str) else mask
+            scores = mx.where(seen, scores, mx.array(mx.finfo(scores.dtype).min, scores.dtype))
+        scores = mx.softmax(scores, precise=True, axis=-1)
+        return (scores @ values).reshape(B, H, L, -1)
+
+
+class AffineView(KVView):
+    """Packed keys and values, attended without unpacking them."""
+
+    def __init__(self, keys: Parts, values: Parts, offset: int, visible: Visible, sides: tuple[Affine, Affine]) -> None:
+        self.keys, self.values, self.offset, self.visible, self.sides = keys, values, offset, visible, sides
+
+    def attend(
+        self,
+        queries: mx.array,
+        scale: float,
+        masks: Masks,
+        *,
+        softcap: float | None = None,
+        sinks: mx.array | None = None,
+    ) -> mx.array:
+        """The op order of mlx-lm's quantized_scaled_dot_product_attention (models/base.py); with sinks, where mlx-lm
+        raises, that of mlx-optiq (runtime/kv/rotating.py)."""
+        if softcap is not None:
+            raise InvalidValue("kv", "a packed scheme", "native: nobody defines soft-capped scores on packed keys")
+        B, H, L, D = queries.shape
+        K = self.keys[0].shape[1]
+        keys, values = self.keys, self.values
+        queries = queries * scale
+        if H > K:
+            queries = queries.reshape(B, K, H // K, L, D)  # [B, K, H/K, L, D]
+            keys, values = _each(keys), _each(values)  # [B, K, 1, S, ...]
+            sinks = None if sinks is None else sinks.reshape(K, H // K)
+        left, right = self.sides
+        scores = _product(queries, keys, left, transpose=True)
+        mask = self.visible(L, masks)
+        if mask is not None:
+            seen = masks.causal(L, scores.shape[-1] - L) if isinstance(mask, str) else mask
+            scores = mx.where(seen, scores, mx.finfo(scores.dtype).min)  # [..., L, S]
+        weights = mx.softmax(scores, axis=-1, precise=True) if sinks is None else _with_sinks(scores, sinks)
+        out = _product(weights, values, right, transpose=False)
+        return out.reshape(B, H, L, out.shape[-1])
+
+    def dense(self) -> tuple[mx.array, mx.array]:
+        raise InvalidValue("kv", "a packed scheme", "native: this attention reads keys as they are")
+
+    def mask(self, length: int, masks: Masks) -> mx.array | str | None:
+        return self.visible(length, masks)
+
+
+class UnpackedView(KVView):
+    """Keys and values [B, K, S, D] that were packed, in float32; they are attended in the queries' dtype."""
+
+    def __init__(self, keys: mx.array, values: mx.array, offset: int, visible: Visible) -> None:
+        self.keys, self.values, self.offset, self.visible = keys, values, offset, visible
+
+    def attend(
+        self,
+        queries: mx.array,
+        scale: float,
+        masks: Masks,
+        *,
+        softcap: float | None = None,
+        sinks: mx.array | None = None,
+    ) -> mx.array:
+        keys, values = self.keys.astype(queries.dtype), self.values.astype(queries.dtype)
+        plain = DenseView(keys, values, self.offset, self.visible)
+        return plain.attend(queries, scale, masks, softcap=softcap, sinks=sinks)
+
+    def dense(self) -> tuple[mx.array, mx.array]:
+        return self.keys, self.values
+
+    def mask(self, length: int, masks: Masks) -> mx.array | str | None:
+        return self.visible(length, masks)
+
+
+def _with_sinks(scores: mx.array, sinks: mx.array) -> mx.array:
+    """Softmax of scores [..., L, S] in float32 with one more logit per head, which takes weight and gives no value."""
+    sink = sinks.astype(mx.float32)[..., None, None]
+    wide = scores.astype(mx.float32)
+    peak = mx.maximum(wide.max(axis=-1, keepdims=True), sink)
+    weights = mx.exp(wide - peak)
+    total = weights.sum(axis=-1, keepdims=True) + mx.exp(sink - peak)
+    return (weights / total).astype(scores.dtype)
+
+
+def _product(x: mx.array, parts: Parts, side: Affine, *, transpose: bool) -> mx.array:
+    """x times packed rows, or times their transpose."""
+    packed, scales, biases = parts
+    return mx.quantized_matmul(
+        x, packed, scales, biases, transpose=transpose, group_size=side.group_size, bits=side.bits
+    )
+
+
+def _each(parts: Parts) -> Parts:
+    return tuple(mx.expand_dims(part, -3) for part in parts)
