@@ -115,8 +115,10 @@ def _vocabularies(config: Mapping[str, Any]) -> list[int]:
 def plan(recipe: Recipe, *, full: bool, compiled: bool = False, variant: bool = False) -> list[Planned]:
     """The cells of a recipe, without mutations. compiled: add cells with fusion on.
 
-    variant: of a module that another recipe shows; where not `full`, it gets one forced run of each layout.
+    variant: of a module that another recipe shows in every form. In full it gets that recipe's quick cells, else one
+    forced run of each layout.
     """
+    brief, full = variant and not full, full and not variant
     lengths = prompts(recipe)
     longest = lengths[-1]
     ids = random_ids(vocabulary(recipe.config), longest)
@@ -128,14 +130,14 @@ def plan(recipe: Recipe, *, full: bool, compiled: bool = False, variant: bool = 
 
     plain = Form()
     singles = lengths if full or recipe.window else (SINGLES,)
-    if variant and not full:
+    if brief:
         cells = [cell(plain, longest, 7)]
     else:
         cells = [cell(plain, prompt, chunk) for chunk in CHUNKS for prompt in (singles if chunk == 1 else lengths)]
         cells.append(Planned(form=plain, label="greedy", probe=greedy))
     if recipe.hub is not None:
         cells.append(cell(Form(layout="hub"), longest, 7, same_as=plain))
-    if variant and not full:
+    if brief:
         return cells
     packed = recipe.quants if full else recipe.quants[:1]
     halves = ("bfloat16", "float16") if full else ("bfloat16",)
