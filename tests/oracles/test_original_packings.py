@@ -94,8 +94,8 @@ def minimax_m3_mxfp8(weights: Weights, config: Any) -> Weights:
     for name, value in sparse.minimax_m3_vl(weights, config).items():
         at, _, part = name.rpartition(".")
         if at.endswith("block_sparse_moe.gate"):
-            parts = (weights[f"{at}.{part}"] for part in ("weight", "scales", "biases"))
-            out[f"{at}.weight"] = mx.dequantize(*parts, group_size=64, bits=8)
+            packed, scales, biases = (weights[f"{at}.{part}"] for part in ("weight", "scales", "biases"))
+            out[f"{at}.weight"] = mx.dequantize(packed, scales, biases, 64, 8)
         elif part == "scales":
             out[f"{at}.weight_scale_inv"] = value
         else:
@@ -108,7 +108,8 @@ def deepseek_v41_tiles(weights: Weights, config: Any) -> Weights:
     changed = dict(weights)
     for name in [key.removesuffix(".scales") for key in weights if ".switch_mlp." in key and key.endswith(".scales")]:
         dense = mx.dequantize(weights[f"{name}.weight"], weights[f"{name}.scales"], None, 32, 8, mode="mxfp8")
-        changed[f"{name}.weight"], changed[f"{name}.scales"] = mx.quantize(dense, 32, 4, mode="mxfp4")
+        for part, array in zip(("weight", "scales"), mx.quantize(dense, 32, 4, mode="mxfp4"), strict=True):
+            changed[f"{name}.{part}"] = array
     changed = {k: v.flatten(0, 1) if k.endswith(".o_a_proj.scales") else v for k, v in changed.items()}
     out = {}
     for name, value in sparse.deepseek_v41(changed, config).items():
