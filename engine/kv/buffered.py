@@ -9,9 +9,9 @@ from typing import Self
 import mlx.core as mx
 
 from engine.kv.base import LayerKV
-from engine.kv.buffers import Parts, joined, part
+from engine.kv.buffers import capacity, part, room, write
 from engine.kv.scheme import Scheme
-from engine.kv.storage import Storage
+from engine.kv.storage import Parts, Storage
 from engine.types import CacheLayer
 
 # Tokens that are packed at a time when a filled cache is converted, so that its peak stays near what it holds.
@@ -54,8 +54,9 @@ class BufferedKV(LayerKV):
         twin = copy.copy(self)
         twin.scheme = scheme
         twin.keys = _repacked(self.keys, self.scheme.keys, scheme.keys)
+        self.keys = None
         twin.values = _repacked(self.values, self.scheme.values, scheme.values)
-        self.keys = self.values = None
+        self.values = None
         return twin
 
     def describe(self, layer: int) -> CacheLayer:
@@ -75,6 +76,12 @@ class BufferedKV(LayerKV):
 def _repacked(buffer: Parts | None, old: Storage, new: Storage) -> Parts | None:
     if buffer is None:
         return None
-    tokens = buffer[0].shape[2]
-    blocks = [new.pack(old.unpack(part(buffer, start, start + BLOCK))) for start in range(0, tokens, BLOCK)]
-    return blocks[0] if len(blocks) == 1 else joined(blocks)
+    tokens, packed = capacity(buffer), None
+    for start in range(0, tokens, BLOCK):
+        block = new.pack(old.unpack(part(buffer, start, start + BLOCK)))
+        if tokens <= BLOCK:
+            return block
+        packed = packed or room(block, tokens)
+        write(packed, block, start)
+        mx.eval(packed)  # or the work of every block would be alive at once
+    return packed
