@@ -7,7 +7,7 @@ equal. W is a window, where there is one.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +20,7 @@ from oracles.exclusions import find_exclusion, find_unmoved
 from oracles.matrix import free_run, random_ids
 from oracles.modules import module_of, modules
 from oracles.parity import DIFFERS, EQUAL, FAILED, NOT_RUN, Cell, CellResult, Pair
-from oracles.recipe import Form, Recipe, form_folder
+from oracles.recipe import Form, Recipe, find_recipe, form_folder
 from oracles.tiny import tiny_root
 
 CHUNKS = (2048, 7, 1)
@@ -193,7 +193,8 @@ class ArchRun:
             yield verdict
 
     def mutations(self, name: str, recipe: Recipe) -> Iterator[ArchResult]:
-        """Each kind of parameter drawn anew, alone: the oracle's logits must move, and ours equally."""
+        """Each kind of parameter drawn anew, alone: the oracle's logits must move, and ours equally. Of a variant, the
+        kinds that its module's first recipe lacks."""
         plain = Form()
         probe = forced(recipe, prompts(recipe)[-1], LOADED_CHUNK)
         before = Planned(form=plain, label="before mutations", probe=probe)
@@ -207,7 +208,7 @@ class ArchRun:
         if base.result is None or base.status not in (EQUAL, DIFFERS):
             yield base
             return
-        for kind in answer["kinds"]:
+        for kind in self._kinds_of(name, recipe, answer["kinds"]):
             form = Form(mutate=kind)
             planned = replace(before, form=form, label=f"mutate {kind}")
             folder = form_folder(recipe, form, self.root)
@@ -215,6 +216,14 @@ class ArchRun:
             result = self.judge(name, module, planned, {form: folder})
             shutil.rmtree(folder)
             yield _moved(result, kind, base.result.reference_sha256)
+
+    def _kinds_of(self, name: str, recipe: Recipe, kinds: Sequence[str]) -> list[str]:
+        """The kinds of parameter that this recipe is to show."""
+        if name in modules():
+            return list(kinds)
+        first, plain = find_recipe(module_of(recipe.config)), Form()
+        shown = self._builder.build(first, plain, form_folder(first, plain, self.root))["kinds"]
+        return [kind for kind in kinds if kind not in shown]
 
     def build(self, recipe: Recipe, form: Form) -> tuple[Path | OracleRefused, str]:
         """The folder of a form, or the oracle's refusal to build it, and the name of the module."""
