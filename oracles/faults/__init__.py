@@ -68,6 +68,7 @@ FAULTS = {
     "sparse-attention-words-unread": "oracles.faults.sparse_words:FAULT",
     "deepseek-v41-prompt-cache-is-lost": "oracles.faults.v41_prompt_cache:FAULT",
     "deepseek-v41-groups-of-several-sizes": "oracles.faults.v41_groups:FAULT",
+    "kv-bits-of-rings": "oracles.faults.packed_rings:FAULT",
 }
 PROBE_TIMEOUT_S = 120.0
 
