@@ -69,6 +69,7 @@ FAULTS = {
     "deepseek-v41-prompt-cache-is-lost": "oracles.faults.v41_prompt_cache:FAULT",
     "deepseek-v41-groups-of-several-sizes": "oracles.faults.v41_groups:FAULT",
     "kv-bits-of-rings": "oracles.faults.packed_rings:FAULT",
+    "kv-bits-of-odd-widths": "oracles.faults.packed_widths:FAULT",
 }
 PROBE_TIMEOUT_S = 120.0
 
