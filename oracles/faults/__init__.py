@@ -70,6 +70,7 @@ FAULTS = {
     "deepseek-v41-groups-of-several-sizes": "oracles.faults.v41_groups:FAULT",
     "kv-bits-of-rings": "oracles.faults.packed_rings:FAULT",
     "kv-bits-of-odd-widths": "oracles.faults.packed_widths:FAULT",
+    "optiq-convert-is-uniform": "oracles.faults.optiq_convert:FAULT",
 }
 PROBE_TIMEOUT_S = 120.0
 
