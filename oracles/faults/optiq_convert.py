@@ -46,19 +46,19 @@ def probe(model: str) -> Shown:
         convert_llm_to_mlx(str(source), str(target), predicate, LOW, GROUP, metadata, preserve_mtp=False)
         plain = Path(root) / "plain"
         convert(str(source), str(plain), quantize=True, q_bits=LOW, q_group_size=GROUP, quant_predicate=predicate)
-        written, right = _apart(target), _apart(plain)
+        written, right = _widths(target), _widths(plain)
         claimed = json.loads((target / "optiq" / "metadata.json").read_text())["per_layer"]
     said = sorted({each["bits"] for each in claimed.values()})
-    evidence = f"bits per layer in metadata.json: {said}; layers with a width of their own in config.json: {written}"
-    return Shown(
-        said == [LOW, HIGH] and written == 0 and right > 0, f"{evidence} (by mlx-lm alone, same predicate: {right})"
+    evidence = (
+        f"widths in metadata.json: {said}, in config.json: {written} (by mlx-lm, with the same predicate: {right})"
     )
+    return Shown(said == right == [LOW, HIGH] and written == [LOW], evidence)
 
 
-def _apart(folder: Path) -> int:
-    """How many modules of a converted model have a packing of their own."""
-    config = json.loads((folder / "config.json").read_text())
-    return sum(isinstance(each, dict) for each in config["quantization"].values())
+def _widths(folder: Path) -> list[int]:
+    """All bits that a converted model's config.json names."""
+    entry = json.loads((folder / "config.json").read_text())["quantization"]
+    return sorted({entry["bits"]} | {each["bits"] for each in entry.values() if isinstance(each, dict)})
 
 
 FAULT = Fault(
