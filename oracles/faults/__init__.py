@@ -71,6 +71,7 @@ FAULTS = {
     "kv-bits-of-rings": "oracles.faults.packed_rings:FAULT",
     "kv-bits-of-odd-widths": "oracles.faults.packed_widths:FAULT",
     "optiq-convert-is-uniform": "oracles.faults.optiq_convert:FAULT",
+    "optiq-batch-ignores-widths": "oracles.faults.optiq_batches:COLD_BITS",
 }
 PROBE_TIMEOUT_S = 120.0
 

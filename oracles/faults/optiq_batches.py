@@ -1,0 +1,68 @@
+"""mlx-optiq: packed caches in a batch: what their rows are packed to, and two crashes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from oracles.faults.entry import Fault, Shown
+
+LAYERS, BITS, GROUP = 3, 4, 32
+# What a batch of cold rows is packed to, whatever was asked.
+DEFAULT = (8, 64)
+PROMPT = [2, 3, 4, 5, 6, 7]
+TOKENS = 4
+
+
+def _model(folder: str, *, fused: bool = False) -> Any:
+    """The model, with optiq's hooks installed in the order of `optiq serve` and BITS asked for every layer."""
+    from mlx_lm.utils import load_model
+    from optiq.runtime import fused_quant_sdpa
+    from optiq.serve import _LayerQuantConfig, install_mixed_kv
+
+    model, _ = load_model(Path(folder))
+    if fused:
+        fused_quant_sdpa.install()
+    install_mixed_kv([_LayerQuantConfig(i, BITS, GROUP) for i in range(LAYERS)], 0)
+    return model
+
+
+def _batch(model: Any) -> Any:
+    """The server's batch generator, which optiq patches."""
+    from mlx_lm.server import BatchGenerator
+
+    return BatchGenerator(model, max_tokens=TOKENS)
+
+
+def _alone(model: Any, bits: int, group_size: int) -> np.ndarray:
+    """Log-probabilities [V] after PROMPT, over a sequential cache packed on write, cut as a batch cuts it."""
+    import mlx.core as mx
+    from mlx_lm.models.cache import QuantizedKVCache
+
+    caches = [QuantizedKVCache(group_size, bits) for _ in range(LAYERS)]
+    model(mx.array([PROMPT[:-1]]), cache=caches)
+    logits = model(mx.array([PROMPT[-1:]]), cache=caches)[0, -1]
+    return np.array(logits - mx.logsumexp(logits))
+
+
+def probe_cold(model: str) -> Shown:
+    """A cold request in a batch of one, against the sequential cache of the asked and of the default width."""
+    built = _model(model)
+    batch = _batch(built)
+    batch.insert([PROMPT])
+    got = np.array(batch.next_generated()[0].logprobs)
+    batch.close()
+    asked, default = (float(np.abs(got - _alone(built, *each)).max()) for each in ((BITS, GROUP), DEFAULT))
+    evidence = f"{BITS} bits in groups of {GROUP} asked: max|diff| {asked:.2g} to them, {default:.2g} to 8 bits of 64"
+    return Shown(asked > 0 and default == 0, evidence)
+
+
+COLD_BITS = Fault(
+    oracle="optiq",
+    where="runtime/kv/batch.py BatchQuantizedKVCache.merge (the width of the first cache that holds something)",
+    what="requests without a history are packed to 8 bits in groups of 64, whatever --kv-config or --kv-bits asks",
+    ours="each layer gets the width asked or the request is refused at load; batches are not built yet, one row runs",
+    probe=probe_cold,
+)
