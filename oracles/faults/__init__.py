@@ -72,6 +72,7 @@ FAULTS = {
     "kv-bits-of-odd-widths": "oracles.faults.packed_widths:FAULT",
     "optiq-convert-is-uniform": "oracles.faults.optiq_convert:FAULT",
     "optiq-batch-ignores-widths": "oracles.faults.optiq_batches:COLD_BITS",
+    "optiq-batch-of-warm-and-cold": "oracles.faults.optiq_batches:WARM_BESIDE_COLD",
 }
 PROBE_TIMEOUT_S = 120.0
 

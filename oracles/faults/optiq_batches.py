@@ -12,7 +12,7 @@ from oracles.faults.entry import Fault, Shown
 LAYERS, BITS, GROUP = 3, 4, 32
 # What a batch of cold rows is packed to, whatever was asked.
 DEFAULT = (8, 64)
-PROMPT = [2, 3, 4, 5, 6, 7]
+PROMPT, OTHER = [2, 3, 4, 5, 6, 7], [8, 9, 10]
 TOKENS = 4
 
 
@@ -59,10 +59,51 @@ def probe_cold(model: str) -> Shown:
     return Shown(asked > 0 and default == 0, evidence)
 
 
+def probe_warm(model: str) -> Shown:
+    """A cold request that joins a row with a history: one of the default width, which works, and one as asked."""
+    built = _model(model)
+    right, asked = (_joined(built, *each) for each in (DEFAULT, (BITS, GROUP)))
+    evidence = f"history of 4 bits: {asked.evidence} (of 8 bits in groups of 64: {right.evidence})"
+    return Shown(asked.live and not right.live, evidence)
+
+
+def _joined(model: Any, bits: int, group_size: int) -> Shown:
+    import mlx.core as mx
+    from optiq.runtime.kv.batch import MergeableQuantizedKVCache
+
+    history = [MergeableQuantizedKVCache(group_size, bits) for _ in range(LAYERS)]
+    mx.eval(model(mx.array([OTHER]), cache=history))
+    batch = _batch(model)
+    batch.insert([PROMPT], caches=[history])
+    batch.next_generated()
+    batch.insert([OTHER])
+    return _outcome(batch)
+
+
+def _outcome(batch: Any) -> Shown:
+    """Run a batch of two to its end."""
+    rows: set[int] = set()
+    try:
+        while answers := batch.next_generated():
+            rows.update(answer.uid for answer in answers)
+    except ValueError as error:
+        return Shown(True, f"ValueError: {str(error).splitlines()[0]}")
+    finally:
+        batch.close()
+    return Shown(False, f"{len(rows)} rows run")
+
+
 COLD_BITS = Fault(
     oracle="optiq",
     where="runtime/kv/batch.py BatchQuantizedKVCache.merge (the width of the first cache that holds something)",
     what="requests without a history are packed to 8 bits in groups of 64, whatever --kv-config or --kv-bits asks",
     ours="each layer gets the width asked or the request is refused at load; batches are not built yet, one row runs",
     probe=probe_cold,
+)
+WARM_BESIDE_COLD = Fault(
+    oracle="optiq",
+    where="runtime/kv/batch.py BatchQuantizedKVCache.extend (joins words of both widths as they are)",
+    what="a row with a history of the width asked and a request without one cannot share a batch: it raises",
+    ours="one plan gives a layer one width, with or without a history; batches are not built yet, one row runs",
+    probe=probe_warm,
 )
