@@ -73,6 +73,7 @@ FAULTS = {
     "optiq-convert-is-uniform": "oracles.faults.optiq_convert:FAULT",
     "optiq-batch-ignores-widths": "oracles.faults.optiq_batches:COLD_BITS",
     "optiq-batch-of-warm-and-cold": "oracles.faults.optiq_batches:WARM_BESIDE_COLD",
+    "optiq-fused-batch-crashes": "oracles.faults.optiq_batches:FUSED_BESIDE_MASK",
 }
 PROBE_TIMEOUT_S = 120.0
 

@@ -80,6 +80,13 @@ def _joined(model: Any, bits: int, group_size: int) -> Shown:
     return _outcome(batch)
 
 
+def probe_fused(model: str) -> Shown:
+    """Two cold requests, with fused attention installed first."""
+    batch = _batch(_model(model, fused=True))
+    batch.insert([PROMPT, OTHER])
+    return _outcome(batch)
+
+
 def _outcome(batch: Any) -> Shown:
     """Run a batch of two to its end."""
     rows: set[int] = set()
@@ -106,4 +113,12 @@ WARM_BESIDE_COLD = Fault(
     what="a row with a history of the width asked and a request without one cannot share a batch: it raises",
     ours="one plan gives a layer one width, with or without a history; batches are not built yet, one row runs",
     probe=probe_warm,
+)
+FUSED_BESIDE_MASK = Fault(
+    oracle="optiq",
+    where="runtime/kv/rotating.py _patch_quantized_sdpa_mask_for_gqa (expands the mask unless the installed function's "
+    "source does; the fused one leaves that to mlx-lm's, so it is done twice)",
+    what="with fused attention, the default of optiq serve, two requests at once to a model with grouped queries raise",
+    ours="a mask is [L, S] and fits every head as it is; batches are not built yet, one row runs",
+    probe=probe_fused,
 )
