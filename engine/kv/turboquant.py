@@ -20,8 +20,9 @@ GROUP = 32
 SIGNS_SEED = 42
 # Added to a group's scale before its values are divided by it.
 FLOOR = 1e-8
-# A key group's zero is at most this many steps away from it, so that float16 holds it exactly.
-MOST_STEPS = 2048
+# A key group's zero is about this many steps away at most, half of what float16 holds exactly: a small scale loses up
+# to a third when float16 rounds it, and its zero gains as much.
+MOST_STEPS = 1024
 # bits -> the upper half of the centroids that round a unit normal best (Lloyd and Max; made by tests' reference).
 CODEBOOKS: dict[str, list[float]] = json.loads(Path(__file__).with_name("codebooks.json").read_text("utf-8"))
 
