@@ -25,9 +25,9 @@ def probe(model: str) -> Shown:
     from mlx_lm.models import gemma3_text
 
     built = gemma3_text.Model(gemma3_text.ModelArgs.from_dict(GEMMA3))
-    options = {"kv_bits": 8, "kv_group_size": 32, "quantized_kv_start": 0}
+    prompt = mx.array([1, 2, 3])
     try:
-        next(generate_step(mx.array([1, 2, 3]), built, max_tokens=1, **options))
+        next(generate_step(prompt, built, max_tokens=1, kv_bits=8, kv_group_size=32, quantized_kv_start=0))
     except NotImplementedError as error:
         return Shown(True, f"gemma3_text with a window of 8: NotImplementedError: {error}")
     return Shown(False, "generates")
