@@ -36,7 +36,7 @@ class DenseKV(BufferedKV):
         write(self.values, new_values, start)
         self.offset = end
         visible = partial(causal, start, self.window)
-        return self.scheme.view(part(self.keys, 0, end), part(self.values, 0, end), start, visible)
+        return self.scheme.view(part(self.keys, 0, end), part(self.values, 0, end), start, visible, keys.dtype)
 
     def marks(self) -> tuple[int, ...]:
         return (self.offset,)

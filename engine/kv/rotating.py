@@ -54,7 +54,7 @@ class RotatingKV(BufferedKV):
         assert self.values is not None
         end = self.offset if self.offset < capacity(self.keys) else None
         visible = partial(in_ring, min(self.size - 1, start), self.window)
-        return self.scheme.view(part(self.keys, 0, end), part(self.values, 0, end), start, visible)
+        return self.scheme.view(part(self.keys, 0, end), part(self.values, 0, end), start, visible, keys.dtype)
 
     def _behind(self, buffer: Parts | None, new: Parts) -> Parts:
         """The ring in time order, cut to size - 1 tokens, and `new` behind it."""
@@ -141,7 +141,7 @@ class ChunkedKV(BufferedKV):
         write(self.values, new_values, held)
         self.offset += keys.shape[2]
         visible = partial(in_chunk, self.first, start, self.chunk)
-        return self.scheme.view(part(self.keys, 0, end), part(self.values, 0, end), start, visible)
+        return self.scheme.view(part(self.keys, 0, end), part(self.values, 0, end), start, visible, keys.dtype)
 
     def marks(self) -> tuple[int, ...]:
         return self.offset, self.first

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import mlx.core as mx
+
 from engine.kv.base import KVView
 from engine.kv.request import LayerRequest
 from engine.kv.storage import Affine, Native, Parts, Storage
 from engine.kv.turboquant import TurboKeys, TurboValues
-from engine.kv.views import AffineView, DenseView, UnpackedView, Visible
+from engine.kv.views import AffineView, DenseView, Visible
 
 
 @dataclass(frozen=True)
@@ -19,13 +21,15 @@ class Scheme:
     keys: Storage
     values: Storage
 
-    def view(self, keys: Parts, values: Parts, offset: int, visible: Visible) -> KVView:
-        """What a forward attends: the parts up to now, `offset` tokens of them from before it."""
+    def view(self, keys: Parts, values: Parts, offset: int, visible: Visible, dtype: mx.Dtype) -> KVView:
+        """What a forward attends: the parts up to now, `offset` tokens of them from before it. `dtype`: of what it
+        appended, and of what is unpacked."""
         if isinstance(self.keys, Affine) and isinstance(self.values, Affine):
             return AffineView(keys, values, offset, visible, (self.keys, self.values))
         if isinstance(self.keys, Native) and isinstance(self.values, Native):
             return DenseView(keys[0], values[0], offset, visible)
-        return UnpackedView(self.keys.unpack(keys), self.values.unpack(values), offset, visible)
+        unpacked = self.keys.unpack(keys).astype(dtype), self.values.unpack(values).astype(dtype)
+        return DenseView(*unpacked, offset, visible)
 
 
 NATIVE = Scheme("native", Native(), Native())

@@ -111,32 +111,6 @@ class AffineView(KVView):
         return self.visible(length, masks)
 
 
-class UnpackedView(KVView):
-    """Keys and values [B, K, S, D] that were packed, in float32; they are attended in the queries' dtype."""
-
-    def __init__(self, keys: mx.array, values: mx.array, offset: int, visible: Visible) -> None:
-        self.keys, self.values, self.offset, self.visible = keys, values, offset, visible
-
-    def attend(
-        self,
-        queries: mx.array,
-        scale: float,
-        masks: Masks,
-        *,
-        softcap: float | None = None,
-        sinks: mx.array | None = None,
-    ) -> mx.array:
-        keys, values = self.keys.astype(queries.dtype), self.values.astype(queries.dtype)
-        plain = DenseView(keys, values, self.offset, self.visible)
-        return plain.attend(queries, scale, masks, softcap=softcap, sinks=sinks)
-
-    def dense(self) -> tuple[mx.array, mx.array]:
-        return self.keys, self.values
-
-    def mask(self, length: int, masks: Masks) -> mx.array | str | None:
-        return self.visible(length, masks)
-
-
 def _with_sinks(scores: mx.array, sinks: mx.array) -> mx.array:
     """Softmax of scores [..., L, S] in float32 with one more logit per head, which takes weight and gives no value."""
     sink = sinks.astype(mx.float32)[..., None, None]
