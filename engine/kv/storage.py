@@ -28,7 +28,7 @@ class Storage(ABC):
 
     @abstractmethod
     def unpack(self, parts: Parts) -> mx.array:
-        """What the parts stand for, [B, K, L, D]: in the dtype that was packed, or float32 where parts do not keep it."""
+        """What the parts stand for, [B, K, L, D]: in the dtype that was packed, or float32 if parts do not keep it."""
 
 
 @dataclass(frozen=True)
