@@ -39,7 +39,7 @@ class Saved:
 class LayerCache(ABC):
     """One layer's memory. `offset`: tokens that were appended, in the longest row.
 
-    ragged: whether rows of unequal length may lie side by side in it.
+    ragged: whether rows of unequal length may lie side by side in it; else its arrays have their tokens on axis 2.
     """
 
     ragged: ClassVar[bool] = False
@@ -119,14 +119,17 @@ class LayerCache(ABC):
                 raise InvalidValue("row", (other.kind, *other.marks), f"like the first: {(first.kind, *first.marks)}")
         twin = copy.copy(self)
         columns = zip(*(s.arrays for s in saved), strict=True)
-        twin.hold(max(s.marks for s in saved), tuple(_joined_rows(column) for column in columns))
+        twin.hold(max(s.marks for s in saved), tuple(_joined_rows(column, self.ragged) for column in columns))
         return twin
 
 
-def _joined_rows(column: tuple[mx.array | None, ...]) -> mx.array | None:
+def _joined_rows(column: tuple[mx.array | None, ...], ragged: bool) -> mx.array | None:
     present = [a for a in column if a is not None]
     if present and len(present) != len(column):
         raise InvalidValue("row", "one with and one without a state", "rows that have all begun, or none")
+    if present and not ragged:  # as many tokens are in each, but the slack behind them follows how they came
+        room = min(a.shape[2] for a in present)
+        present = [a[:, :, :room] for a in present]
     return mx.concatenate(present, axis=0) if present else None
 
 
