@@ -17,8 +17,8 @@ FLOAT32 = 4
 SLACK = 64 * 1024
 
 
-@pytest.mark.parametrize("tokens", [4096, 4352])  # whole blocks, and a last one that is shorter
-@pytest.mark.parametrize("kv", ["kv8", "kv4", "kv8/4:g32"])
+# Whole blocks, and a last one that is shorter.
+@pytest.mark.parametrize(("kv", "tokens"), [("kv8", 4096), ("kv4", 4352), ("kv8/4:g32", 2304)])
 def test_converting_needs_one_packed_side_and_the_work_of_one_block(kv: str, tokens: int) -> None:
     """Keys are packed, then let go, then values are: while keys are packed, nothing of the old cache is free yet, so
     the packed keys come on top; while values are, the old keys are free, and they are larger than both packed sides.

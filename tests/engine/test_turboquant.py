@@ -67,7 +67,7 @@ def keys_of(x: Floats, bits: int) -> tuple[Bytes, Any, Any, npt.NDArray[np.bool_
     sure &= steady.all(-1)
     codes = np.clip(codes, -127, 127) + 127 if symmetric else np.clip(codes, 0, 2**bits - 1)
     packed = in_bits(codes.astype(np.int64).reshape(x.shape), bits)
-    return packed, half, zero.astype(np.float16), sure.all(-1)
+    return packed, half, zero.astype(np.float16), np.logical_and.reduce(sure, axis=-1)
 
 
 def rotation(dim: int) -> Floats:
@@ -90,7 +90,7 @@ def values_of(x: Floats, bits: int) -> tuple[Bytes, Any, npt.NDArray[np.bool_]]:
     apart = np.abs(groups[..., None] / half.astype(np.float64)[..., None, None] - centroids(bits))  # [N, G, 32, 2^bits]
     nearest = np.sort(apart, axis=-1)
     sure &= (nearest[..., 1] - nearest[..., 0] > 2 * MARGIN).all(-1)
-    return in_bits(apart.argmin(-1).reshape(x.shape), bits), half, sure.all(-1)
+    return in_bits(apart.argmin(-1).reshape(x.shape), bits), half, np.logical_and.reduce(sure, axis=-1)
 
 
 def drawn(dim: int, seed: int) -> Floats:
