@@ -43,12 +43,12 @@ def test_a_position_that_attended_the_native_cache_makes_the_run_invalid() -> No
         run_perplexity(arm("kv4:start=5000"), SEQUENCES, protocol="step", tail=12)
 
 
-def test_the_engine_and_mlx_lm_give_the_same_numbers_and_what_is_not_built_is_refused() -> None:
+def test_the_engine_and_mlx_lm_give_the_same_numbers_and_a_plan_that_is_not_there_is_refused() -> None:
     ours, theirs = (
         run_fidelity(arm("native", stack), [arm("kv4", stack)], SEQUENCES[:2], tail=12)[0]
         for stack in ("engine", "mlx-lm")
     )
     assert ours.report == theirs.report
     assert ours.reference_kv_bytes == theirs.reference_kv_bytes
-    with pytest.raises(OracleRefused, match="mixed KV is not built"):
-        run_fidelity(arm("native"), [arm("mixed:kv_config.json")], SEQUENCES[:2], tail=12)
+    with pytest.raises(OracleRefused, match="not a readable kv_config.json"):
+        run_fidelity(arm("native"), [arm("mixed:absent.json")], SEQUENCES[:2], tail=12)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
 import pytest
 
 from engine import SamplingParams, errors
@@ -9,9 +12,17 @@ from oracles.faults import FAULTS, as_row, load_fault, probe_fault
 from oracles.faults.entry import Shown
 
 
+@pytest.fixture(scope="module")
+def probes(request: pytest.FixtureRequest) -> Iterator[dict[str, Future[Shown]]]:
+    """The probes of the tests that were chosen, two at a time: each is a process that mostly starts up."""
+    chosen = {item.callspec.params["name"] for item in request.session.items if "probes" in item.fixturenames}
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        yield {name: pool.submit(probe_fault, name) for name in sorted(chosen)}
+
+
 @pytest.mark.parametrize("name", sorted(FAULTS))
-def test_the_fault_is_still_there(name: str) -> None:
-    shown = probe_fault(name)
+def test_the_fault_is_still_there(name: str, probes: dict[str, Future[Shown]]) -> None:
+    shown = probes[name].result()
     assert shown.live, f"{name} is mended ({shown.evidence}): take it out of the register"
     assert shown.evidence
 
