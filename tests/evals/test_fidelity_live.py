@@ -50,5 +50,5 @@ def test_the_engine_and_mlx_lm_give_the_same_numbers_and_a_plan_that_is_not_ther
     )
     assert ours.report == theirs.report
     assert ours.reference_kv_bytes == theirs.reference_kv_bytes
-    with pytest.raises(OracleRefused, match="not a readable kv_config.json"):
+    with pytest.raises(OracleRefused, match=r"not a readable kv_config\.json"):
         run_fidelity(arm("native"), [arm("mixed:absent.json")], SEQUENCES[:2], tail=12)
