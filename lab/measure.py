@@ -19,7 +19,7 @@ from lab.design import Launch, Plan, Role
 from lab.sensors import Reading
 from lab.stats import Better, quad_value
 from oracles.contract import ForwardProbe, SchemeNotLive, StackConfig, TimeProbe, Trace
-from oracles.live import require_scheme
+from oracles.live import is_state, require_scheme
 
 Part = Literal["pilot", "aa", "ab"]
 METRICS: dict[str, Better] = {
@@ -54,7 +54,8 @@ Start = Callable[[StackConfig], Asked]
 class Sample:
     """One timed sample as it was taken. `t0`, `t1`: wall clock of the probe; `block` -1 in a discarded one.
 
-    lever: the live caches in words. cache_tokens: tokens in the cache at the end, from an empty one.
+    lever: the live caches in words. cache_tokens: tokens in the cache at the end, from an empty one; a recurrent state
+    is not counted, mlx-lm's does not know.
     """
 
     part: Part
@@ -257,7 +258,7 @@ class Bench:
             t1=t1,
             prompt_tokens=doc["prompt_tokens"],
             decode_tokens=doc["decode_tokens"],
-            cache_tokens=max((cache["offset"] for cache in doc["caches"]), default=0),
+            cache_tokens=max((cache["offset"] for cache in doc["caches"] if not is_state(cache)), default=0),
             decode_tok_s=doc["decode_tokens"] / doc["decode_s"],
             prefill_tok_s=doc["prompt_tokens"] / doc["prefill_s"],
             ttft_ms=1000 * doc["ttft_s"],
