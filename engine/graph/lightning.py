@@ -137,7 +137,7 @@ class Lightning:
         if spec.blocks and L > 1 and not spec.plain:
             y, memory = by_block(q, k, v, self.slope, memory, a.scale)
         else:
-            y, memory = by_token(q * a.scale, k, v, self.slope, memory, spec.plain or not spec.blocks)
+            y, memory = by_token(q * a.scale, k, v, self.slope, memory, spec.plain)
         state.append(L, memory)
         y = mx.unflatten(y.transpose(0, 2, 1, 3).reshape(B, L, -1), -1, (spec.groups, -1))
         y = self.norm * mx.flatten(mx.fast.rms_norm(y, None, spec.eps), -2)

@@ -149,7 +149,7 @@ def _listed(bits: tuple[int, ...]) -> str:
 
 
 def read_kv_config(path: str, caches: int) -> dict[int, LayerRequest]:
-    """cache -> what is asked of it, from optiq's kv_config.json; caches not named stay native.
+    """cache -> what is asked of it, by a kv_config.json as optiq writes it; caches not named stay native.
 
     An entry may have k_bits and v_bits in place of bits. Raises `CorruptFile` for a file that is not such a list,
     `InvalidValue` for bits or groups that do not exist, a layer that the model lacks (optiq ignores it) or one named

@@ -111,14 +111,16 @@ def test_candidates_are_the_best_blocks_and_the_newest() -> None:
 def test_mixes_of_streams_end_doubly_stochastic() -> None:
     mix = doubly_stochastic(mx.random.uniform(0.1, 1.0, (2, 3, 4, 4)), steps=30, eps=0.0)
     for axis in (-1, -2):
+        # The normalisation is iterated; in float32 the last pass over one axis leaves the other this near.
         assert mx.allclose(mix.sum(axis=axis), mx.ones((2, 3, 4)), atol=1e-5)
 
 
 @pytest.mark.parametrize(("name", "chunk"), [("deepseek_v41", 1), ("deepseek_v41-singles", 7)])
 def test_compressed_groups_do_not_depend_on_calls(name: str, chunk: int) -> None:
-    """Up to the last bits: a call of other length sums in another order."""
+    """Up to the last bits: a call of other length sums in another order, layer after layer: 2e-5 was seen on logits of
+    15."""
     whole, parts = logits(name), logits(name, chunk)
-    assert mx.allclose(whole, parts, rtol=1e-3, atol=1e-3)
+    assert mx.allclose(whole, parts, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize(

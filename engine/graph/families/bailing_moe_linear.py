@@ -16,7 +16,7 @@ def mixers(config: Config, full: Any, linear: AttentionSpec, first: int, blocks:
         raise config.invalid("group_norm_size", groups, f"a divisor of {linear.heads * linear.head_dim}")
     fields: dict[str, Any] = {"attention": linear, "groups": groups, "eps": config.number("rms_norm_eps")}
     factors = [1 - max(0, i - first) / max(1, count - 1) + 1e-5 for i in range(count)]
-    lightning = [LightningSpec(factor=factor, blocks=blocks, **fields) for factor in factors]
+    lightning = [LightningSpec(factor=factor, blocks=blocks, plain=not blocks, **fields) for factor in factors]
     return [full if (i + 1) % size == 0 or i >= count // size * size else lightning[i] for i in range(count)]
 
 

@@ -25,5 +25,6 @@ def spec(config: Config) -> ArchSpec:
         conv_bias=config.flag("use_conv_bias"),
         bias=config.flag("use_bias"),
         norms=(norm, norm, norm) if normed else None,
+        plain=True,  # its states go token by token in mlx-lm too: there is no other form to switch to
     )
     return backbone(config, mixer, config.number("layer_norm_epsilon", 1e-5))
