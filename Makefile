@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
 PINNED := pyproject.toml requirements.lock
 
-.PHONY: help setup scorecard test test-matrix lock wheel clean
+.PHONY: help setup scorecard test test-matrix test-nightly lock wheel clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -24,10 +24,13 @@ test: $(READY_DEV) ## ruff, mypy and pytest (the gates are tests)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	FRONTIER_BLAS=bundled $(BIN)/pytest -m "not matrix"
+	FRONTIER_BLAS=bundled $(BIN)/pytest -m "not matrix and not nightly"
 
 test-matrix: $(READY_DEV) ## the slow cells: all families and dtypes, packaging
 	FRONTIER_BLAS=bundled $(BIN)/pytest -m matrix
+
+test-nightly: $(READY_DEV) ## ten thousand random schedules of batches (about an hour)
+	FRONTIER_BLAS=bundled $(BIN)/pytest -m nightly
 
 lock: $(READY_DEV) ## write requirements.lock from pyproject.toml; pins that still fit are kept
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --no-header --no-annotate \

@@ -6,9 +6,10 @@ that asked, not by a token.
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar, cast
 
@@ -22,15 +23,20 @@ from engine.artifacts.tokenizer import Tokenizer, load_tokenizer
 from engine.config import EngineConfig
 from engine.errors import EmptyPrompt, InvalidValue, NotBuilt, TemplateMissing, UnknownField
 from engine.graph.model import Model, load_model
+from engine.graph.rows import unfit_for_rows
 from engine.kv.plan import KVPlan
 from engine.kv.request import parse_kv
-from engine.method.decode import DecodeRow, forced_bounds, teacher_force
-from engine.method.forward import GraphRun
+from engine.method import METHODS
+from engine.method.base import Method, Task
+from engine.method.forward import GraphRun, forced_bounds, teacher_force
 from engine.method.text import TextStream
 from engine.sample.processors import Processors, build_processors
 from engine.sample.samplers import Sampler, build_sampler
 from engine.sched.loop import Loop
-from engine.sched.session import Handle, Prepared, Session, describe
+from engine.sched.modes import resolve_mode
+from engine.sched.policy import Limits
+from engine.sched.scheduler import Bounds, Scheduler, TurnLog
+from engine.sched.session import Handle, Prepared, Session
 from engine.types import (
     CacheLayer,
     Event,
@@ -66,18 +72,28 @@ class Engine:
         backend.blas()
         self._loop = Loop(manual=config.drive == "manual")
         try:
-            how = (config.dtype, config.profile, config.recurrence)
+            how = (config.dtype, config.profile, config.recurrence, config.fuse)
             self._model: Model = self._loop.call(lambda: load_model(folder, *how))
             spec = self._model.spec
             self._kv = KVPlan.build(request, spec.caches)
             self.tokenizer: Tokenizer | None = load_tokenizer(folder) if has_tokenizer(folder) else None
             self._old_wired = self._loop.call(backend.raise_wired_limit)
+            self.machine = backend.machine()
+            unfit = unfit_for_rows(spec)
+            self.batch_mode, self._rows_run = resolve_mode(config.batch_mode, self.machine.device, unfit)
         except BaseException:
             self._loop.close()
             raise
         self.config = config.resolve(dtype=self._model.dtype)
-        self.machine = backend.machine()
         self._stop_ids = self._find_stop_ids()
+        self._ids = itertools.count(1)
+        module, symbol = METHODS["decode"].split(":")
+        method: Method = getattr(importlib.import_module(module), symbol)(
+            self._model.decoder, self._kv, chunk=config.prefill_chunk, together=self._rows_run == "together"
+        )
+        bounds = Bounds(waiting=config.queue, idle_s=config.idle_s)
+        self._scheduler = Scheduler(method, Limits(rows=config.batch), bounds)
+        self._loop.drive(self._scheduler)
 
     # -- what is loaded ------------------------------------------------------------------------------------------
 
@@ -145,7 +161,7 @@ class Engine:
             logits=run.logits,
             kv_live=run.kv_live,
             kv_status=self._kv.status(run.caches),
-            caches=describe(run.caches),
+            caches=tuple(cache.describe(i) for i, cache in enumerate(run.caches)),
             layers={f"layer.{i}": array for i, array in run.layers.items()},
         )
 
@@ -170,7 +186,7 @@ class Engine:
 
     def generate(self, prompt: Prompt, sampling: SamplingParams | None = None, **fields: Any) -> Generation:
         """Run one request to its end. `fields`: the other fields of `Request`."""
-        return self.submit(_request(prompt, sampling, fields)).result()
+        return self.submit(_request(prompt, sampling, {"delivery": "collect", **fields})).result()
 
     def stream(self, prompt: Prompt, sampling: SamplingParams | None = None, **fields: Any) -> Iterator[Event]:
         """The events of one request. Closing the iterator early cancels it."""
@@ -180,20 +196,43 @@ class Engine:
         finally:
             handle.cancel()
 
+    async def astream(
+        self, prompt: Prompt, sampling: SamplingParams | None = None, **fields: Any
+    ) -> AsyncIterator[Event]:
+        """`stream` for an event loop. Closing the iterator early cancels it."""
+        handle = self.submit(_request(prompt, sampling, fields))
+        try:
+            async for event in handle.aevents():
+                yield event
+        finally:
+            handle.cancel()
+
     def submit(self, request: Request) -> Handle:
-        """Plan and queue a request; what cannot be honoured raises here."""
-        prepared = self._prepare(request)
-        handle = Handle(self._loop.step if self._loop.manual else None)
-        self._loop.submit(Session(prepared, handle))
+        """Plan and queue a request; what cannot be honoured raises here, as does a queue that is full. From any
+        thread."""
+        handle = Handle(
+            next(self._ids),
+            drive=self._loop.step if self._loop.manual else None,
+            wake=self._loop.wake,
+            room=self.config.room,
+            collect=request.delivery == "collect",
+        )
+        handle.move("preparing")
+        session = Session(self._prepare(request), handle)
+        self._loop.submit(lambda: self._scheduler.submit(session))
         return handle
 
     def step(self) -> bool:
-        """Manual drive only: run one unit of work (a prefill chunk or a token). False when idle."""
+        """Manual drive only: one turn (a chunk of a prompt, a token of every row that is ready). False when idle."""
         return self._loop.step()
+
+    def trace_turns(self, receive: Callable[[TurnLog], None] | None) -> None:
+        """Have every turn of the scheduler told to `receive`, on the engine's thread; None ends that."""
+        self._scheduler.trace = receive
 
     def describe_caches(self, handle: Handle) -> tuple[CacheLayer, ...]:
         """The live caches of a request, per layer, read from the arrays that are there now."""
-        return self._loop.call(lambda: describe(handle.caches))
+        return self._loop.call(lambda: handle.caches())
 
     def close(self) -> None:
         """Stop the thread and free the model; unfinished requests end with `EngineClosed`. Safe to call twice."""
@@ -263,21 +302,16 @@ class Engine:
         if self.tokenizer is not None:
             text = TextStream(self.tokenizer.decode, self._stop_ids, sampling.stop, self.tokenizer.byte_ids)
         processors, sampler = self._loop.call(lambda: self._samplers(sampling))
-
-        def make_row() -> DecodeRow:
-            return DecodeRow(
-                decoder=self._model.decoder,
-                kv=self._kv,
-                prompt=prompt,
-                processors=processors,
-                sampler=sampler,
-                seed=seed,
-                chunk=self.config.prefill_chunk,
-                limit=limit,
-                forced=forced,
-                keep_logits="logits" in request.taps,
-            )
-
+        task = Task(
+            prompt=prompt,
+            limit=limit,
+            seed=seed,
+            processors=processors,
+            sampler=sampler,
+            forced=forced,
+            top_logprobs=sampling.top_logprobs,
+            taps=request.taps,
+        )
         plan = Plan(
             model=self.config.model,
             model_sha256=self._model.sha256,
@@ -291,8 +325,13 @@ class Engine:
             blas=self.machine.blas,
             machine=self.machine.key,
             recurrence=self.config.recurrence,
+            fuse=self.config.fuse,
+            batch=self.config.batch,
+            batch_mode=self.batch_mode,
+            rows=self._rows_run,
         )
-        return Prepared(request, prompt, plan, self._stop_ids, make_row, text)
+        chunks = -(-(len(prompt) - 1) // self.config.prefill_chunk)
+        return Prepared(request, task, plan, self._stop_ids, text, chunks=chunks)
 
 
 def _request(prompt: Prompt, sampling: SamplingParams | None, fields: Mapping[str, Any]) -> Request:

@@ -16,12 +16,17 @@ DTYPES = ("auto", "float32", "bfloat16", "float16")
 BLAS = ("auto", "bundled", "openblas")
 DRIVES = ("thread", "manual")
 RECURRENCES = ("fast", "plain")
+FUSIONS = ("none", "quantized")
+BATCH_MODES = ("auto", "composition", "invariant", "fast")
 PROFILES = ("auto", "family", "universal")
 
 # name -> (default, what it does). A promoted experiment edits this table.
 LEVERS: dict[str, tuple[object, str]] = {
     "kv": ("native", "KV cache scheme"),
     "prefill_chunk": (2048, "tokens per prefill forward; changes bits for quantised caches"),
+    "batch": (8, "rows that run at once"),
+    "batch_mode": ("auto", "what a row's bits may depend on, see engine.sched.modes"),
+    "fuse": ("none", "projections of one input as one product: quantized (packed ones), or none"),
     "recurrence": ("fast", "recurrent layers: as mlx-lm runs them, or a plain uncompiled step a token"),
 }
 
@@ -34,6 +39,8 @@ class EngineConfig:
     kv: see `engine.kv.request`: "native", "kv8", "kv4:g32", "kv8/4", "mixed:<kv_config.json>", "turbo:k8v3", with
     ":start=N", ":on-write" and ":skip".
     recurrence: "fast" has mlx-lm's bits; "plain" is the reference that it is compared with, where there are two.
+    batch: rows that run at once; batch_mode: what a row's bits may depend on, see `engine.sched.modes`.
+    queue: requests that may wait; room: unread events that a stream may hold; idle_s: how long it may hold them all.
     profile: how config.json is read, see `engine.artifacts.profile`; "universal" is for a model_type without a family.
     """
 
@@ -42,6 +49,12 @@ class EngineConfig:
     kv: str = str(LEVERS["kv"][0])
     prefill_chunk: int = int(str(LEVERS["prefill_chunk"][0]))
     recurrence: str = str(LEVERS["recurrence"][0])
+    fuse: str = str(LEVERS["fuse"][0])
+    batch: int = int(str(LEVERS["batch"][0]))
+    batch_mode: str = str(LEVERS["batch_mode"][0])
+    queue: int = 1024
+    room: int = 256
+    idle_s: float = 600.0
     drive: str = "thread"
     profile: str = "auto"
 
@@ -50,12 +63,20 @@ class EngineConfig:
             raise InvalidValue("dtype", self.dtype, DTYPES)
         if self.recurrence not in RECURRENCES:
             raise InvalidValue("recurrence", self.recurrence, RECURRENCES)
+        if self.fuse not in FUSIONS:
+            raise InvalidValue("fuse", self.fuse, FUSIONS)
         if self.drive not in DRIVES:
             raise InvalidValue("drive", self.drive, DRIVES)
         if self.profile not in PROFILES:
             raise InvalidValue("profile", self.profile, PROFILES)
-        if isinstance(self.prefill_chunk, bool) or not isinstance(self.prefill_chunk, int) or self.prefill_chunk < 1:
-            raise InvalidValue("prefill_chunk", self.prefill_chunk, "an integer >= 1")
+        if self.batch_mode not in BATCH_MODES:
+            raise InvalidValue("batch_mode", self.batch_mode, BATCH_MODES)
+        for name in ("prefill_chunk", "batch", "queue", "room"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InvalidValue(name, value, "an integer >= 1")
+        if isinstance(self.idle_s, bool) or not isinstance(self.idle_s, (int, float)) or not self.idle_s > 0:
+            raise InvalidValue("idle_s", self.idle_s, "a number > 0")
         if self.kv == "bf16":
             object.__setattr__(self, "kv", "native")
 

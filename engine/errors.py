@@ -126,5 +126,35 @@ class Cancelled(FrontierError):
     """The request was cancelled before it finished."""
 
 
+class Overloaded(FrontierError):
+    """Too many requests wait; try again later."""
+
+    def __init__(self, waiting: int) -> None:
+        super().__init__(f"overloaded: {waiting} requests wait already, which is the limit (`queue`); try again later")
+
+
+class DeadlineExceeded(FrontierError):
+    """The request was not done by its own deadline."""
+
+    def __init__(self, limit_s: float | None) -> None:
+        super().__init__(f"the request was not done within its deadline of {limit_s} s")
+
+
+class ConsumerGone(FrontierError):
+    """Nobody read the request's events for too long."""
+
+    def __init__(self, idle_s: float) -> None:
+        super().__init__(f"nobody read the request's events for {idle_s} s (`idle_s`), and as many as fit wait")
+
+
+class BadLogits(FrontierError):
+    """A row's logits are not numbers, so no token can be chosen from them."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__(
+            f"the logits of token {index} are not numbers (NaN): the weights or the prompt broke the model"
+        )
+
+
 class MissingTool(FrontierError):
     """A program or library of the machine is not there; the message holds the command that installs it."""

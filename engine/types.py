@@ -100,6 +100,8 @@ class Request:
     `forced_tokens`: fed instead of what was sampled (teacher forcing); the run ends after the last one.
     `taps`: full-vocabulary arrays to keep per generated token, from `TAPS`.
     `tools`, `template_kwargs`: handed to the chat template; only meaningful with messages.
+    `delivery`: "stream" for events, of which a bounded number waits for the reader; "collect" for the result alone.
+    `priority`: higher ones begin first. `deadline_s`: seconds from submission after which it ends with an error.
     """
 
     prompt: Prompt
@@ -108,8 +110,16 @@ class Request:
     taps: tuple[str, ...] = ()
     tools: tuple[Mapping[str, Any], ...] | None = None
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    delivery: Literal["stream", "collect"] = "stream"
+    priority: int = 0
+    deadline_s: float | None = None
 
     def __post_init__(self) -> None:
+        if self.delivery not in ("stream", "collect"):
+            raise InvalidValue("delivery", self.delivery, ("stream", "collect"))
+        _number("priority", self.priority, -(2**31), 2**31, "an integer", integer=True)
+        if self.deadline_s is not None:
+            _number("deadline_s", self.deadline_s, 0, math.inf, "None or a number of seconds >= 0")
         for tap in self.taps:
             if tap not in TAPS:
                 raise InvalidValue("taps", tap, TAPS)
@@ -168,7 +178,11 @@ class CacheLayer:
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that was decided for a request before anything was allocated."""
+    """Everything that was decided for a request before anything was allocated.
+
+    `batch`: rows that may run beside it, itself included; `batch_mode`: what its bits may depend on; `rows`: whether
+    rows share a forward ("together") or each has its own ("one by one").
+    """
 
     model: str
     model_sha256: str
@@ -182,6 +196,10 @@ class Plan:
     blas: str
     machine: str
     recurrence: str = "fast"
+    fuse: str = "none"
+    batch: int = 1
+    batch_mode: str = "composition"
+    rows: str = "together"
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,33 @@ class ForwardProbe:
                 raise errors.InvalidValue(name, value, "an integer >= 1")
 
 
-AnyProbe = Probe | GenerateProbe | TimeProbe | ForwardProbe
+@dataclass(frozen=True, kw_only=True)
+class BatchProbe:
+    """Greedy rows in one batch: row i arrives before turn `joins[i]` and makes `limits[i]` tokens, EOS or not.
+
+    The answer: "tokens" (of all rows, one behind the other, in the document) and the arrays "row.<i>" [N, V], logprobs
+    in the logits' dtype.
+    """
+
+    rows: tuple[tuple[int, ...], ...]
+    joins: tuple[int, ...]
+    limits: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", tuple(tuple(row) for row in self.rows))
+        if not self.rows or not all(self.rows):
+            raise errors.EmptyPrompt
+        for name, values in (("joins", self.joins), ("limits", self.limits)):
+            if len(values) != len(self.rows):
+                raise errors.InvalidValue(name, len(values), f"one a row: {len(self.rows)}")
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """The prompts behind each other."""
+        return tuple(token for row in self.rows for token in row)
+
+
+AnyProbe = Probe | GenerateProbe | TimeProbe | ForwardProbe | BatchProbe
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from engine import CacheLayer, Request, SamplingParams, errors, machine
 from engine import load as load_engine
-from oracles.contract import ForwardProbe, GenerateProbe, Probe, StackConfig, TimeProbe, Trace
+from oracles.contract import BatchProbe, ForwardProbe, GenerateProbe, Probe, StackConfig, TimeProbe, Trace
 from oracles.timing import timed_decode, timed_forwards
 
 
@@ -73,6 +73,24 @@ class EngineStack:
         caches = last[0].describe()
         doc = self._doc(last[0].kv_status(), caches, len(probe.token_ids))
         return Trace({}, doc | times | {"kv_bytes": sum(layer.kv_bytes for layer in caches)})
+
+    def batch(self, probe: BatchProbe) -> Trace:
+        """In an engine of its own, whose turns are counted here."""
+        how = {"dtype": self.config.dtype, "kv": self.config.kv, "prefill_chunk": self.config.chunk}
+        with load_engine(self.config.model, drive="manual", batch=len(probe.rows), **how) as engine:
+            handles: dict[int, Any] = {}
+            turn, idle = 0, False
+            while not idle or len(handles) < len(probe.rows):
+                for i in (i for i, join in enumerate(probe.joins) if join == turn):
+                    sampling = SamplingParams(max_tokens=probe.limits[i], ignore_eos=True)
+                    request = Request(prompt=probe.rows[i], sampling=sampling, taps=("logprobs",), delivery="collect")
+                    handles[i] = engine.submit(request)
+                idle = not engine.step()
+                turn += 1
+            rows = [handles[i].result() for i in range(len(probe.rows))]
+        doc = self._doc(rows[0].kv_status, rows[0].caches, len(probe.token_ids))
+        tensors = {f"row.{i}": row.taps["logprobs"] for i, row in enumerate(rows)}
+        return Trace(tensors, doc | {"tokens": [token for row in rows for token in row.tokens]})
 
     def parameters(self) -> dict[str, str]:
         raise errors.NotBuilt("a list of the engine's parameters", "its logits are compared")

@@ -30,7 +30,7 @@ from mlx_lm.sample_utils import make_logits_processors, make_sampler
 from mlx_lm.utils import load_config, load_model
 
 from engine import SamplingParams, errors, machine, parse_kv
-from oracles.contract import ForwardProbe, GenerateProbe, Probe, StackConfig, TimeProbe, Trace
+from oracles.contract import BatchProbe, ForwardProbe, GenerateProbe, Probe, StackConfig, TimeProbe, Trace
 from oracles.live import kv_status, live_scheme, scheme_name
 from oracles.timing import timed_decode, timed_forwards
 
@@ -138,6 +138,36 @@ class MlxLmStack:
         times = timed_forwards(fresh, probe.token_ids, probe.steps, probe.repeats)
         doc = self._doc(last[0], len(probe.token_ids))
         return Trace({}, doc | times | {"kv_bytes": sum(int(cache["kv_bytes"]) for cache in doc["caches"])})
+
+    def batch(self, probe: BatchProbe) -> Trace:
+        """mlx-lm's BatchGenerator, a row inserted before each turn that it is to join."""
+        if self.kv_arguments["kv_bits"] is not None:
+            raise errors.InvalidValue("kv", self.config.kv, "native: mlx-lm's batch takes no packed caches")
+        size = len(probe.rows)
+        generator = GENERATE.BatchGenerator(
+            self.model,
+            completion_batch_size=size,
+            prefill_batch_size=size,
+            prefill_step_size=self.config.chunk,
+        )
+        rows: dict[int, int] = {}  # uid -> row
+        tokens: list[list[int]] = [[] for _ in probe.rows]
+        logprobs: list[list[mx.array]] = [[] for _ in probe.rows]
+        turn, left = 0, size
+        while left:
+            for i in (i for i, join in enumerate(probe.joins) if join == turn):
+                (uid,) = generator.insert([list(probe.rows[i])], [probe.limits[i]])
+                rows[uid] = i
+            _, responses = generator.next()
+            for response in responses:
+                tokens[rows[response.uid]].append(int(response.token))
+                logprobs[rows[response.uid]].append(response.logprobs)
+                left -= response.finish_reason is not None
+            turn += 1
+        generator.close()
+        doc = self._doc(make_prompt_cache(self.model), len(probe.token_ids))
+        tensors = {f"row.{i}": mx.stack(kept) for i, kept in enumerate(logprobs)}
+        return Trace(tensors, doc | {"kv_status": "native", "tokens": [token for row in tokens for token in row]})
 
     def parameters(self) -> dict[str, str]:
         """Every parameter as loaded: its dtype, shape and the sha256 of its bytes."""

@@ -10,7 +10,16 @@ from typing import Any
 from engine import errors
 from oracles.client import Worker
 from oracles.compare import Difference, array_sha256, compare_arrays, compare_tokens, first_layer
-from oracles.contract import GenerateProbe, OracleCrashed, OracleRefused, Probe, SchemeNotLive, StackConfig, Trace
+from oracles.contract import (
+    BatchProbe,
+    GenerateProbe,
+    OracleCrashed,
+    OracleRefused,
+    Probe,
+    SchemeNotLive,
+    StackConfig,
+    Trace,
+)
 from oracles.live import is_state, require_scheme
 
 EQUAL, DIFFERS, FAILED = "equal", "differs", "failed"
@@ -33,7 +42,7 @@ class Cell:
     name: str
     dtype: str
     model: str
-    probe: Probe | GenerateProbe
+    probe: Probe | GenerateProbe | BatchProbe
     steps: int
     kv: str = "native"
     chunk: int = 2048
@@ -44,7 +53,9 @@ class Cell:
 
     @property
     def kind(self) -> str:
-        """How the tokens come: "forced", "greedy" or "sampled"."""
+        """How the tokens come: "forced", "greedy", "sampled", or greedy in a "batch"."""
+        if isinstance(self.probe, BatchProbe):
+            return "batch"
         if isinstance(self.probe, Probe):
             return "forced"
         return "sampled" if self.probe.sampling.get("temperature", 0) else "greedy"
@@ -138,7 +149,7 @@ class Side:
         assert self.config is not None
         return self._workers[self.config.process]
 
-    def ask(self, probe: Probe | GenerateProbe) -> bool:
+    def ask(self, probe: Probe | GenerateProbe | BatchProbe) -> bool:
         """Send a probe; False when nothing is loaded or the worker is gone."""
         self.error = self._refused
         return self._refused is None and self._guard(lambda: self.worker.ask(probe)) is not None
@@ -228,12 +239,12 @@ def _run_cell(cell: Cell, sides: tuple[Side, Side], bisect: bool) -> CellResult:
         versions=dict(theirs.doc["versions"]),
         reference_sha256=array_sha256(theirs.tensors[name]),
     )
-    if difference is not None and bisect:
+    if difference is not None and bisect and not isinstance(cell.probe, BatchProbe):
         return replace(result, bisect=_bisect(cell, sides, theirs))
     return result
 
 
-def _both(probe: Probe | GenerateProbe, sides: tuple[Side, Side]) -> tuple[Trace | None, Trace | None]:
+def _both(probe: Probe | GenerateProbe | BatchProbe, sides: tuple[Side, Side]) -> tuple[Trace | None, Trace | None]:
     """Run one probe on both sides at the same time."""
     asked = [side.ask(probe) for side in sides]
     ours, theirs = (side.answer() if sent else None for side, sent in zip(sides, asked, strict=True))

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from engine import errors, use_blas
-from oracles.contract import AnyProbe, ForwardProbe, GenerateProbe, Probe, StackConfig, TimeProbe, Trace
+from oracles.contract import AnyProbe, BatchProbe, ForwardProbe, GenerateProbe, Probe, StackConfig, TimeProbe, Trace
 from oracles.recipe import Form, recipe_from, resolve
 
 # Loaded only here, in the child: the two oracles must never share a process.
@@ -30,7 +30,13 @@ ADAPTERS = {
 }
 WHERE_FRAMES = 3
 BUILDER = "oracles.build_adapter:build"
-PROBES: dict[str, type] = {"probe": Probe, "generate": GenerateProbe, "time": TimeProbe, "forward": ForwardProbe}
+PROBES: dict[str, type] = {
+    "probe": Probe,
+    "generate": GenerateProbe,
+    "time": TimeProbe,
+    "forward": ForwardProbe,
+    "batch": BatchProbe,
+}
 
 
 class Stack(Protocol):
@@ -43,6 +49,8 @@ class Stack(Protocol):
     def time(self, probe: TimeProbe) -> Trace: ...
 
     def forward(self, probe: ForwardProbe) -> Trace: ...
+
+    def batch(self, probe: BatchProbe) -> Trace: ...
 
     def parameters(self) -> dict[str, str]: ...
 
@@ -73,6 +81,8 @@ def answer(stack: Stack, request: Mapping[str, Any]) -> dict[str, Any]:
         trace = stack.generate(probe)
     elif isinstance(probe, TimeProbe):
         trace = stack.time(probe)
+    elif isinstance(probe, BatchProbe):
+        trace = stack.batch(probe)
     else:
         trace = stack.forward(probe)
     if trace.tensors:

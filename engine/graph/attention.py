@@ -15,7 +15,7 @@ from engine.graph.norms import Norm, build_norm
 from engine.graph.params import LinearMap, Weights
 from engine.graph.rope import build_rope
 from engine.graph.spec import ArchSpec, AttentionSpec, GateSpec, NormSpec, QueryScale
-from engine.kv.base import KVView
+from engine.kv.base import KVView, Offset
 
 
 @partial(mx.compile, shapeless=True)
@@ -46,6 +46,11 @@ class Attention:
             if spec.reads is None and spec.projection != "taken":
                 self.k = linear(spec.k, k_dim, spec.qkv_bias)
                 self.v = linear(spec.v, v_dim, spec.qkv_bias) if spec.values == "own" else None
+        # What `engine.graph.fused` may join: query, key and value of the same input.
+        own = spec.qkv is None and spec.reads is None and spec.projection is None and spec.values == "own"
+        plain = own and (spec.gate is None or spec.gate.key is not None)
+        self.apart = [self.q, self.k, self.v] if plain else None
+        self.joined: LinearMap | None = None
         self.o = weights.linear(weights.join(path, spec.o), arch.dim, spec.heads * self.v_dim, spec.out_bias)
         self.q_norm = self.k_norm = None
         qk = spec.qk_norm
@@ -96,6 +101,7 @@ class Attention:
         if self.q_gain is not None:
             queries = queries * self.q_gain.astype(queries.dtype).reshape(1, -1, 1, 1)
         if spec.query_scale is not None:
+            assert isinstance(offset, int)
             queries = scaled(queries, spec.query_scale, offset, ctx.embedded.dtype)
         if source is None:
             assert keys is not None
@@ -125,6 +131,10 @@ class Attention:
     ) -> tuple[mx.array, mx.array | None, mx.array | None]:
         """Queries, keys and values of x; the latter two are None where another layer's are read."""
         spec = self.spec
+        if self.joined is not None:
+            q_end = spec.heads * spec.head_dim
+            queries, keys, values = mx.split(self.joined(x), [q_end, q_end + spec.kv_heads * spec.head_dim], axis=-1)
+            return queries, keys, values
         if spec.qkv is None:
             queries = self.q(x) if queries is None else queries
             if spec.reads is not None:
@@ -158,7 +168,7 @@ class Attention:
             x = norm(x)
         return x.transpose(0, 2, 1, 3)
 
-    def _rotated(self, x: mx.array, norm: Norm | None, offset: int) -> mx.array:
+    def _rotated(self, x: mx.array, norm: Norm | None, offset: Offset) -> mx.array:
         if self.rope is not None:
             x = self.rope(x, offset)
         if norm is not None and self.spec.qk_norm is not None and self.spec.qk_norm.where == "rotated":

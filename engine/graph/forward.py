@@ -10,9 +10,10 @@ import mlx.core as mx
 
 from engine.errors import UnknownField
 from engine.graph import BUILDERS
-from engine.kv.base import KVView, LayerCache, LayerKV
+from engine.kv.base import KVView, LayerKV
 from engine.kv.masks import Masks
 from engine.kv.recurrent import StateKV
+from engine.kv.rows import RowsKV, RowsState, Slot
 
 
 class Forward:
@@ -22,7 +23,7 @@ class Forward:
     values that a layer gives to later ones. `extras`: what a stem prepares for layers.
     """
 
-    def __init__(self, ids: mx.array, caches: Sequence[LayerCache]) -> None:
+    def __init__(self, ids: mx.array, caches: Sequence[Slot]) -> None:
         self.ids, self.caches = ids, caches
         self.views: dict[int, KVView] = {}
         self.masks = Masks()
@@ -30,16 +31,16 @@ class Forward:
         self.projected: tuple[mx.array, mx.array] | None = None
         self.extras: dict[str, mx.array] = {}
 
-    def kv(self, cache: int) -> LayerKV:
+    def kv(self, cache: int) -> LayerKV | RowsKV:
         """A cache of keys and values."""
         kv = self.caches[cache]
-        assert isinstance(kv, LayerKV)
+        assert isinstance(kv, (LayerKV, RowsKV))
         return kv
 
-    def state(self, cache: int) -> StateKV:
+    def state(self, cache: int) -> StateKV | RowsState:
         """A recurrent state."""
         state = self.caches[cache]
-        assert isinstance(state, StateKV)
+        assert isinstance(state, (StateKV, RowsState))
         return state
 
 

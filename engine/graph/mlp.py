@@ -16,7 +16,7 @@ import mlx.nn as nn
 
 from engine.graph.forward import Forward
 from engine.graph.norms import build_norm
-from engine.graph.params import Weights
+from engine.graph.params import LinearMap, Weights
 from engine.graph.spec import ArchSpec, MlpSpec
 
 
@@ -134,6 +134,7 @@ class Mlp:
         self.fused = spec.fused
         self.gate = linear(spec.gate, spec.hidden, arch.dim) if spec.gate and not spec.fused else None
         self.up = linear(spec.up, spec.hidden * (2 if spec.fused else 1), arch.dim)
+        self.joined: LinearMap | None = None  # gate and up as one map, see engine.graph.fused
         self.down = linear(spec.down, arch.dim, spec.hidden)
         self.sub_norm = build_norm(spec.sub_norm, spec.hidden, weights, path) if spec.sub_norm else None
 
@@ -141,8 +142,8 @@ class Mlp:
         if self.fused == "pairs":
             pairs = self.up(x)  # [B, L, 2M]
             hidden = self.act(pairs[..., ::2], pairs[..., 1::2])
-        elif self.fused:
-            gate, up = mx.split(self.up(x), 2, axis=-1)  # [B, L, M] twice
+        elif self.fused or self.joined is not None:
+            gate, up = mx.split((self.joined or self.up)(x), 2, axis=-1)  # [B, L, M] twice
             hidden = self.act(gate, up)
         elif self.gate is not None:
             hidden = self.act(self.gate(x), self.up(x))

@@ -13,6 +13,7 @@ from engine.artifacts.checkpoint import read_weights, weights_sha256
 from engine.artifacts.profile import Profile
 from engine.errors import InvalidValue
 from engine.graph.decoder import Decoder
+from engine.graph.fused import fuse
 from engine.graph.params import Weights
 from engine.graph.plain import plain_recurrences
 from engine.graph.reading import read_architecture
@@ -38,11 +39,11 @@ class Model:
     parameters: int
 
 
-def load_model(path: Path, dtype: str, profile: str = "auto", recurrence: str = "fast") -> Model:
+def load_model(path: Path, dtype: str, profile: str = "auto", recurrence: str = "fast", fused: str = "none") -> Model:
     """Load a folder: weights by mlx-lm's names or by the original hub's.
 
     dtype "auto" keeps what is stored; a name casts every floating array. profile: how config.json is read.
-    recurrence: "fast" or "plain".
+    recurrence: "fast" or "plain". fused: "none" or "quantized".
 
     Raises WeightsMismatch, CorruptFile, UnknownModelType, ProfileMismatch, UnsupportedConfig, InvalidValue.
     """
@@ -63,6 +64,8 @@ def load_model(path: Path, dtype: str, profile: str = "auto", recurrence: str = 
     weights = Weights(arrays, config, str(path), spec.at)
     decoder = Decoder(spec, weights)
     mx.eval(list(arrays.values()))
+    if fused == "quantized":
+        fuse(decoder)
     table = decoder.stem.table(mx.array([0]))
     return Model(
         path=path,

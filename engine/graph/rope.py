@@ -13,13 +13,14 @@ import mlx.core as mx
 
 from engine.errors import InvalidValue, UnsupportedConfig
 from engine.graph.spec import RopeSpec
+from engine.kv.base import Offset
 
 _NUMBERS = {
     *("alpha", "factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
     *("beta_fast", "beta_slow", "mscale", "mscale_all_dim", "partial_rotary_factor"),
 }
 
-Rope = Callable[[mx.array, int], mx.array]  # ([B, H, L, D], offset) -> [B, H, L, D]
+Rope = Callable[[mx.array, Offset], mx.array]  # ([B, H, L, D], offset) -> [B, H, L, D]
 
 
 def build_rope(spec: RopeSpec) -> Rope:
@@ -51,7 +52,7 @@ def _check_numbers(scaling: dict[str, Any], dims: int) -> None:
 
 
 def _with_base(spec: RopeSpec, scale: float) -> Rope:
-    def rope(x: mx.array, offset: int) -> mx.array:
+    def rope(x: mx.array, offset: Offset) -> mx.array:
         return mx.fast.rope(x, spec.dims, traditional=spec.traditional, base=spec.base, scale=scale, offset=offset)
 
     return rope
@@ -60,7 +61,7 @@ def _with_base(spec: RopeSpec, scale: float) -> Rope:
 def _with_freqs(spec: RopeSpec, freqs: mx.array, gain: float = 1.0, *, always: bool = False) -> Rope:
     """`gain` multiplies the rotated dimensions first (yarn's mscale), also where it is 1 with `always`."""
 
-    def rope(x: mx.array, offset: int) -> mx.array:
+    def rope(x: mx.array, offset: Offset) -> mx.array:
         if always or gain != 1.0:
             x = x.at[..., : spec.dims].multiply(gain)
         return mx.fast.rope(
@@ -84,7 +85,8 @@ def _dynamic(spec: RopeSpec, scaling: dict[str, Any]) -> Rope:
     if trained is None:
         raise KeyError("max_position_embeddings")
 
-    def rope(x: mx.array, offset: int) -> mx.array:
+    def rope(x: mx.array, offset: Offset) -> mx.array:
+        assert isinstance(offset, int)
         length = max(x.shape[-2] + offset, trained)
         base = spec.base * ((factor * length / trained) - (factor - 1)) ** (dims / (dims - 2))
         return mx.fast.rope(x, dims, traditional=spec.traditional, base=base, scale=1.0, offset=offset)

@@ -18,6 +18,9 @@ from engine.errors import InvalidValue
 from engine.kv.masks import Masks
 from engine.types import CacheLayer
 
+# Tokens before a forward's: one number, or int32 [B] where rows differ.
+Offset = int | mx.array
+
 
 @dataclass(frozen=True)
 class Saved:
@@ -141,7 +144,7 @@ def _handles(arrays: tuple[mx.array | None, ...]) -> tuple[mx.array | None, ...]
 class KVView(ABC):
     """Keys and values as one forward sees them, the new ones included. `offset`: tokens before this forward's."""
 
-    offset: int
+    offset: Offset
 
     @abstractmethod
     def attend(

@@ -5,6 +5,8 @@ Letters: B rows, L tokens of one forward.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import mlx.core as mx
 
 from engine.errors import InvalidValue
@@ -20,7 +22,21 @@ class StateKV(LayerCache):
 
     def __init__(self, spec: CacheSpec) -> None:
         self.offset = 0
-        self.slots: tuple[mx.array | None, ...] = (None,) * spec.slots
+        self._slots: tuple[mx.array | None, ...] = (None,) * spec.slots
+        self._lent: Callable[[], tuple[mx.array | None, ...]] | None = None
+
+    @property
+    def slots(self) -> tuple[mx.array | None, ...]:
+        """The state now, wherever it lies."""
+        return self._slots if self._lent is None else self._lent()
+
+    @slots.setter
+    def slots(self, slots: tuple[mx.array | None, ...]) -> None:
+        self._slots, self._lent = slots, None
+
+    def lend(self, read: Callable[[], tuple[mx.array | None, ...]]) -> None:
+        """Let the state lie elsewhere, where `read` finds it, until it is set again."""
+        self._slots, self._lent = (None,) * len(self._slots), read
 
     def append(self, length: int, *slots: mx.array | None) -> None:
         """Put the state after `length` more tokens in place of the present one."""

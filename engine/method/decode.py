@@ -1,148 +1,241 @@
-"""Plain decoding of one row: prefill in chunks, then one token a step, with one step of lookahead.
+"""Plain decoding of rows: prefill in chunks, then one token a step, with one step of lookahead.
 
-The conventions are mlx-lm's generate_step (generate.py): all but the last prompt token go through in chunks, the last
-one alone; logprobs are taken in the logits' dtype; the next step is built before the current token is read.
+The conventions of a row are mlx-lm's generate_step (generate.py): all but the last prompt token go through in chunks,
+the last one alone; logprobs are taken in the logits' dtype; the next step is built before the current token is read.
+A row's first forward, and its prompt's chunks, are its own; behind them it shares one forward with the others.
+
+Letters: B rows of a step, V vocabulary.
 """
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import mlx.core as mx
+import numpy as np
 
+from engine.errors import BadLogits
 from engine.graph.decoder import Decoder
-from engine.kv.base import LayerCache, live_scheme
+from engine.kv.base import LayerCache
 from engine.kv.plan import KVPlan
+from engine.kv.rows import Slot, merged, settle
+from engine.method.base import Entry, Method, Outcome, Row, Task
 from engine.sample.keys import KeyChain
-from engine.sample.logprobs import logprobs_of
-from engine.sample.processors import Processors
-from engine.sample.samplers import Sampler
+from engine.sample.logprobs import logprobs_of, top
+from engine.types import CacheLayer, TokenLogprob
 
 # mlx-lm returns the allocator's cache this often; it changes peak memory, never bits.
 CLEAR_EVERY = 256
 
 
-@dataclass(frozen=True)
-class Step:
-    """One step in flight: the sampled token [1], its logprobs [V], and the logits [V] if they are tapped."""
+@dataclass(eq=False)
+class Flight:
+    """A step that was dispatched: sampled tokens [B], their logprobs [B], and what rows asked for beside them.
 
-    token: mx.array
-    logprobs: mx.array
-    logits: mx.array | None
-
-
-@dataclass
-class DecodeRow:
-    """One request's decoding state. `prefill` until it returns False, then `step` once per token.
-
-    `forced`: tokens fed instead of the sampled ones. `keep_logits`: steps carry their unprocessed logits.
+    wide: row -> logprobs float32 [V]; taps: row -> its arrays [V]; failures: row -> what its sampling raised.
+    Read from its evaluated arrays only: a new operation here would queue behind the next step.
     """
 
-    decoder: Decoder
+    tokens: mx.array
+    chosen: mx.array
+    wide: dict[int, mx.array]
+    taps: dict[int, dict[str, mx.array]]
+    failures: dict[int, Exception]
+    read: tuple[list[int], list[float]] | None = None
+
+    def arrays(self) -> list[mx.array]:
+        kept = [array for taps in self.taps.values() for array in taps.values()]
+        return [self.tokens, self.chosen, *self.wide.values(), *kept]
+
+    def entry(self, b: int, row: DecodeRow) -> Outcome:
+        """What row b of the step got: one token, or its failure."""
+        if self.read is None:
+            mx.eval(self.arrays())
+            self.read = self.tokens.tolist(), self.chosen.tolist()  # type: ignore[assignment]
+            assert self.read is not None
+        if b in self.failures:
+            return self.failures[b]
+        token, logprob = self.read[0][b], self.read[1][b]
+        if logprob != logprob:
+            return BadLogits(row.emitted)
+        if row.task.forced is not None:
+            token = row.task.forced[row.emitted]
+        best = None
+        if row.task.top_logprobs is not None:
+            wide = np.array(self.wide[b])
+            best = TokenLogprob(token, float(wide[token]), top(wide, row.task.top_logprobs))
+        return (Entry(token=token, logprob=best, taps=self.taps.get(b)),)
+
+
+@dataclass(eq=False)
+class DecodeRow(Row):
+    """One request's decoding state. launched, emitted: tokens whose step was dispatched, and read."""
+
+    task: Task
     kv: KVPlan
-    prompt: tuple[int, ...]
-    processors: Processors
-    sampler: Sampler
-    seed: int
     chunk: int
-    limit: int
-    forced: tuple[int, ...] | None = None
-    keep_logits: bool = False
     caches: list[LayerCache] = field(init=False)
+    keys: KeyChain = field(init=False)
+    prefilled: int = 0
+    launched: int = 0
+    emitted: int = 0
+    ahead: tuple[Flight, int] | None = None
 
     def __post_init__(self) -> None:
-        self.caches = self.kv.fresh()
-        self.keys = KeyChain(self.seed)
-        self.prefilled = 0
-        self.emitted = 0
-        self._history = mx.array([], dtype=mx.int32)
-        self._ahead: Step | None = None
+        self.caches, self.keys = self.kv.fresh(), KeyChain(self.task.seed)
+        self.history = mx.array([], dtype=mx.int32)
 
-    def prefill(self) -> bool:
-        """Run one chunk of the prompt (never its last token). False when there is none left."""
-        left = len(self.prompt) - 1 - self.prefilled
-        if left <= 0:
-            return False
-        ids = mx.array(self.prompt[self.prefilled : self.prefilled + min(self.chunk, left)])
-        self.decoder.forward_hidden(ids[None], self.caches)
-        self.kv.convert(self.caches)
-        mx.eval([a for cache in self.caches for a in cache.arrays()])
-        self._remember(ids)
-        self.prefilled += ids.size
+    @property
+    def chunks_left(self) -> int:
+        return -(-(len(self.task.prompt) - 1 - self.prefilled) // self.chunk)
+
+    def describe(self) -> tuple[CacheLayer, ...]:
+        return tuple(cache.describe(i) for i, cache in enumerate(self.caches))
+
+    def kv_status(self) -> str:
+        return self.kv.status(self.caches)
+
+    def fed(self) -> mx.array:
+        """The ids [1] of its next forward."""
+        if self.ahead is None:
+            return mx.array(self.task.prompt[-1:])
+        if self.task.forced is not None:
+            return mx.array(self.task.forced[self.launched - 1 : self.launched])
+        flight, b = self.ahead
+        return flight.tokens if flight.tokens.shape[0] == 1 else flight.tokens[b : b + 1]
+
+    def remember(self, ids: mx.array) -> None:
+        if self.task.processors:
+            self.history = mx.concatenate([self.history, ids.astype(mx.int32)])
+
+
+class Decode(Method):
+    """Rows over one decoder. chunk: prompt tokens a prefill forward; together: whether rows share a forward, else each
+    has its own."""
+
+    def __init__(self, decoder: Decoder, kv: KVPlan, *, chunk: int, together: bool) -> None:
+        self.decoder, self.kv, self.chunk, self.together = decoder, kv, chunk, together
+        self._rows: tuple[DecodeRow, ...] = ()  # whose caches `_slots` merges
+        self._slots: list[Slot] = []
+        self._steps = 0
+
+    def open(self, task: Task) -> DecodeRow:
+        return DecodeRow(task, self.kv, self.chunk)
+
+    def prefill(self, row: Row) -> None:
+        """Run one chunk of the prompt (never its last token)."""
+        assert isinstance(row, DecodeRow)
+        left = len(row.task.prompt) - 1 - row.prefilled
+        ids = mx.array(row.task.prompt[row.prefilled : row.prefilled + min(self.chunk, left)])
+        self.decoder.forward_hidden(ids[None], row.caches)
+        self.kv.convert(row.caches)
+        mx.eval([a for cache in row.caches for a in cache.arrays()])
+        row.remember(ids)
+        row.prefilled += ids.size
         mx.clear_cache()
-        return True
 
-    def step(self) -> Step:
-        """The next token's step, evaluated; the one after it is already on its way."""
-        if self._ahead is None:
-            self._ahead = self._launch(mx.array(self.prompt[-1:]))
-        current = self._ahead
-        self.emitted += 1
-        if self.emitted < self.limit:
-            fed = current.token if self.forced is None else mx.array(self.forced[self.emitted - 1 : self.emitted])
-            self._ahead = self._launch(fed)
-        mx.eval(current.token, current.logprobs)
-        if self.emitted % CLEAR_EVERY == 1:
+    def step(self, rows: Sequence[Row]) -> list[Outcome]:
+        """One token of each row; the step behind it is on its way before this one is read."""
+        ours = [row for row in rows if isinstance(row, DecodeRow)]
+        for row in ours:
+            if row.ahead is None:
+                self._launch([row])
+        current = [row.ahead for row in ours]
+        going = [row for row in ours if row.launched < row.task.limit]
+        if going:
+            self._launch(going)
+        outcomes: list[Outcome] = []
+        for row, ahead in zip(ours, current, strict=True):
+            assert ahead is not None
+            outcomes.append(ahead[0].entry(ahead[1], row))
+            row.emitted += 1
+        self._steps += 1
+        if self._steps % CLEAR_EVERY == 1:
             mx.clear_cache()
-        return current
+        return outcomes
 
-    def _launch(self, ids: mx.array) -> Step:
-        """Build and dispatch the forward of `ids` [1] and the sampling of what follows."""
-        hidden = self.decoder.forward_hidden(ids[None], self.caches)
-        raw = self.decoder.project(hidden)[:, -1, :]  # [1, V]
-        logits = raw
-        if self.processors:
-            self._remember(ids)
-            logits = self.processors(self._history, raw)
-        self.kv.convert(self.caches)
+    def close(self, row: Row) -> None:
+        assert isinstance(row, DecodeRow)
+        if row in self._rows:
+            self._part()
+        row.caches, row.ahead = [], None
+
+    def _part(self) -> None:
+        """Give every row of the last step its own caches back."""
+        settle(self._slots)
+        self._rows, self._slots = (), []
+
+    def _launch(self, rows: list[DecodeRow]) -> None:
+        """Build and dispatch the forward of the rows' next ids and the sampling of what follows."""
+        ids = self._ids(rows)  # [B]
+        raw = self._forward(rows, ids)  # [B, V]
+        logits, failures = raw, {}
+        if any(row.task.processors for row in rows):
+            parts = [raw[b : b + 1] for b in range(len(rows))]
+            for b, row in enumerate(rows):
+                if row.task.processors:
+                    row.remember(ids[b : b + 1])
+                    try:
+                        parts[b] = row.task.processors(row.history, parts[b])
+                    except Exception as error:  # noqa: BLE001 - the end of this row alone
+                        failures[b] = error
+            logits = mx.concatenate(parts)
+        for row in rows:
+            self.kv.convert(row.caches)
         logprobs = logprobs_of(logits)
-        token = self.sampler(logprobs, self.keys)
-        step = Step(token, logprobs.squeeze(0), raw.squeeze(0) if self.keep_logits else None)
-        mx.async_eval(*(a for a in (step.token, step.logprobs, step.logits) if a is not None))
-        return step
+        tokens = self._sampled(rows, logprobs, failures)
+        chosen = mx.take_along_axis(logprobs, tokens[:, None], axis=-1).squeeze(-1)
+        flight = Flight(tokens, chosen, {}, {}, failures)
+        for b, row in enumerate(rows):
+            if row.task.top_logprobs is not None:
+                flight.wide[b] = logprobs[b].astype(mx.float32)
+            if row.task.taps:
+                every = {"logits": raw, "logprobs": logprobs}
+                flight.taps[b] = {name: every[name][b] for name in row.task.taps}
+            row.ahead = flight, b
+            row.launched += 1
+        mx.async_eval(*flight.arrays())
 
-    def _remember(self, ids: mx.array) -> None:
-        if self.processors:
-            self._history = mx.concatenate([self._history, ids.astype(mx.int32)])
+    def _ids(self, rows: list[DecodeRow]) -> mx.array:
+        """The ids [B] of the next forward; those of an unchanged group are the last step's tokens as they are."""
+        aheads = [row.ahead for row in rows]
+        first = aheads[0]
+        if first is not None and first[0].tokens.shape[0] == len(rows):
+            same = all(ahead is not None and ahead == (first[0], b) for b, ahead in enumerate(aheads))
+            if same and all(row.task.forced is None for row in rows):
+                return first[0].tokens
+        return rows[0].fed() if len(rows) == 1 else mx.concatenate([row.fed() for row in rows])
 
+    def _forward(self, rows: list[DecodeRow], ids: mx.array) -> mx.array:
+        """Ids [B] -> logits [B, V]."""
+        if len(rows) > 1 and not self.together:
+            return mx.concatenate([self._forward([row], ids[b : b + 1]) for b, row in enumerate(rows)])
+        caches: Sequence[Slot] = rows[0].caches
+        if len(rows) == 1:
+            if rows[0] in self._rows:
+                self._part()
+        else:
+            if tuple(rows) != self._rows:
+                self._part()
+                self._rows, self._slots = tuple(rows), merged([row.caches for row in rows])
+            caches = self._slots
+        hidden = self.decoder.forward_hidden(ids[:, None], caches)
+        return self.decoder.project(hidden)[:, -1, :]
 
-@dataclass(frozen=True)
-class Forced:
-    """A teacher-forced run: logits [L, V], per position the scheme attended, residual streams if asked, the caches."""
-
-    logits: mx.array
-    kv_live: tuple[str, ...]
-    layers: dict[int, mx.array]
-    caches: list[LayerCache]
-
-
-def forced_bounds(length: int, *, chunk: int, head: int, tail: int) -> tuple[int, ...]:
-    """Where the forwards of a teacher-forced run begin and end: `head` tokens, chunks, then `tail` single tokens."""
-    bounds = [0, head] if head else [0]
-    while bounds[-1] < length - tail:
-        bounds.append(min(bounds[-1] + chunk, length - tail))
-    return (*bounds, *range(bounds[-1] + 1, length + 1))
-
-
-def teacher_force(
-    decoder: Decoder, kv: KVPlan, ids: tuple[int, ...], bounds: tuple[int, ...], *, layers: bool
-) -> Forced:
-    """Logits after every token of `ids` over fresh caches, one forward between neighbouring bounds."""
-    caches = kv.fresh()
-    rows: list[mx.array] = []
-    live: list[str] = []
-    residuals: dict[int, list[mx.array]] = {}
-    for start, end in itertools.pairwise(bounds):
-        live += [live_scheme(caches)] * (end - start)
-        taps: dict[int, mx.array] | None = {} if layers else None
-        hidden = decoder.forward_hidden(mx.array(ids[start:end])[None], caches, taps)
-        rows.append(decoder.project(hidden)[0])  # [end - start, V]
-        for i, tap in (taps or {}).items():
-            residuals.setdefault(i, []).append(tap[0])
-        kv.convert(caches)
-        mx.eval(rows[-1], [a for cache in caches for a in cache.arrays()], [r[-1] for r in residuals.values()])
-    joined = {i: mx.concatenate(parts) for i, parts in residuals.items()}
-    logits = mx.concatenate(rows)
-    mx.eval(logits, joined)
-    return Forced(logits, tuple(live), joined, caches)
+    @staticmethod
+    def _sampled(rows: list[DecodeRow], logprobs: mx.array, failures: dict[int, Exception]) -> mx.array:
+        """Logprobs [B, V] -> tokens [B]. Greedy rows are one operation, and never wait for a neighbour's sort."""
+        drawing = [b for b, row in enumerate(rows) if not row.task.sampler.greedy and b not in failures]
+        if len(rows) == 1 and drawing:
+            return rows[0].task.sampler(logprobs, rows[0].keys)
+        tokens = mx.argmax(logprobs, axis=-1)
+        if not drawing:
+            return tokens
+        parts = [tokens[b : b + 1] for b in range(len(rows))]
+        for b in drawing:
+            try:
+                parts[b] = rows[b].task.sampler(logprobs[b : b + 1], rows[b].keys)
+            except Exception as error:  # noqa: BLE001 - the end of this row alone
+                failures[b] = error
+        return mx.concatenate([part.astype(mx.uint32) for part in parts])

@@ -1,4 +1,4 @@
-"""Log-probabilities of next-token logits. V: vocabulary."""
+"""Log-probabilities of next-token logits. B rows, V vocabulary."""
 
 from __future__ import annotations
 
@@ -9,27 +9,26 @@ from engine.errors import InvalidValue
 
 
 def logprobs_of(logits: mx.array) -> mx.array:
-    """Logits [1, V] -> log-probabilities [1, V] in nats, in the logits' own dtype (mlx-lm's generate_step).
+    """Logits [B, V] -> log-probabilities [B, V] in nats, in the logits' own dtype (mlx-lm's generate_step).
 
-    The sum runs over all axes, so this is for one row; the argmax of a greedy step is taken of this result, since in
-    16 bits rounding can tie logits that differ.
+    The argmax of a greedy step is taken of this result, since in 16 bits rounding can tie logits that differ.
     """
-    return logits - mx.logsumexp(logits, keepdims=True)
+    return logits - mx.logsumexp(logits, axis=-1, keepdims=True)
 
 
-def top(logprobs: mx.array, k: int) -> tuple[tuple[int, float], ...]:
-    """The k best (token id, logprob in nats) of a row [V], best first; equal values in order of token id.
+def top(row: np.ndarray, k: int) -> tuple[tuple[int, float], ...]:
+    """The k best (token id, logprob in nats) of a row [V] of float32 logprobs, best first; equal values in order of
+    token id.
 
-    Evaluates the row. Raises `InvalidValue` for a k that the vocabulary cannot give.
+    Raises `InvalidValue` for a k that the vocabulary cannot give.
     """
-    vocab_size = logprobs.shape[-1]
-    if logprobs.ndim != 1:
-        raise InvalidValue("logprobs shape", logprobs.shape, "one row [V]")
+    vocab_size = row.shape[-1]
+    if row.ndim != 1:
+        raise InvalidValue("logprobs shape", row.shape, "one row [V]")
     if not 0 <= k <= vocab_size:
         raise InvalidValue("top_logprobs", k, f"an integer in 0..{vocab_size} (the model's vocabulary)")
     if k == 0:
         return ()
-    row = np.array(logprobs.astype(mx.float32))
     threshold = np.partition(row, vocab_size - k)[vocab_size - k]
     candidates = np.flatnonzero(row >= threshold)  # ascending ids, so a stable sort keeps ties in id order
     best = candidates[np.argsort(-row[candidates], kind="stable")[:k]]

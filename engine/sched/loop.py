@@ -1,7 +1,7 @@
-"""The engine's one thread: it creates and evaluates every array, and decides which work runs next.
+"""The engine's one thread: it creates and evaluates every array.
 
-Work is a queue of jobs in order of arrival; the first unfinished one runs, a unit at a time (a prefill chunk or a
-decode step). Plain calls run between two units. In manual drive the thread that loaded the engine takes its place.
+It takes turns of its work (the scheduler's) while there are any, and plain calls run between two turns. In manual drive
+the thread that loaded the engine takes its place.
 """
 
 from __future__ import annotations
@@ -28,23 +28,29 @@ def _close_all() -> None:
         loop.close()
 
 
-class Job(Protocol):
-    """Work that the loop advances until it is over."""
+class Work(Protocol):
+    """What the thread is for."""
 
-    def advance(self) -> bool:
-        """Run one unit; False when the job is over. A job handles its own failures: nothing may escape."""
+    def ready(self) -> bool:
+        """Whether a turn would do something now."""
+
+    def wait_s(self) -> float | None:
+        """Seconds until something is due although nobody calls; None if nothing is."""
+
+    def turn(self) -> bool:
+        """Do the next thing; False if there was none. It handles its own failures: nothing may escape."""
 
     def abandon(self, cause: BaseException) -> None:
-        """End the job with `cause`; the loop will not advance it again."""
+        """End everything with `cause`; no turn comes after it."""
 
 
 class Loop:
-    """Runs jobs and calls on one thread. `manual`: no thread is started; `step` and `call` run on the caller's."""
+    """Runs work and calls on one thread. `manual`: no thread is started; `step` and `call` run on the caller's."""
 
     def __init__(self, *, manual: bool) -> None:
         self.manual = manual
         self._owner = threading.get_ident()
-        self._jobs: deque[Job] = deque()
+        self._work: Work | None = None
         self._calls: deque[Callable[[], None]] = deque()
         self._wake = threading.Condition()
         self._closed = False
@@ -56,7 +62,7 @@ class Loop:
             _OPEN.add(self)
 
     def call(self, function: Callable[[], T]) -> T:
-        """Run `function` on the engine's thread, between two units of work, and return what it returns."""
+        """Run `function` on the engine's thread, between two turns, and return what it returns."""
         if self.manual or threading.current_thread() is self._thread:
             self._check_owner()
             return function()
@@ -74,29 +80,41 @@ class Loop:
             self._wake.notify_all()
         return future.result()
 
-    def submit(self, job: Job) -> None:
-        """Queue a job behind the present ones."""
+    def drive(self, work: Work) -> None:
+        """Take turns of `work` from now on."""
+        with self._wake:
+            self._work = work
+            self._wake.notify_all()
+
+    def submit(self, enqueue: Callable[[], None]) -> None:
+        """Hand something to the work, unless the loop is closed."""
         with self._wake:
             self._check_open()
-            self._jobs.append(job)
+            enqueue()
+            self._wake.notify_all()
+
+    def wake(self) -> None:
+        """Look again whether there is work. From any thread."""
+        with self._wake:
             self._wake.notify_all()
 
     def step(self) -> bool:
-        """Manual drive only: one unit of the first job. False when there was nothing to do."""
+        """Manual drive only: one turn. False when there was nothing to do."""
         if not self.manual:
             raise WrongThread('step() needs load(..., drive="manual"); this engine drives itself')
         self._check_owner()
-        return self._unit()
+        return self._work is not None and self._work.turn()
 
     def close(self) -> None:
-        """Stop after the present unit; unfinished jobs end with `EngineClosed`. Safe to call twice."""
+        """Stop after the present turn; unfinished work ends with `EngineClosed`. Safe to call twice."""
         with self._wake:
             self._closed = True
             self._wake.notify_all()
         if self._thread is not None and threading.current_thread() is not self._thread:
             self._thread.join()
-        while self._jobs:
-            self._jobs.popleft().abandon(EngineClosed())
+        work, self._work = self._work, None
+        if work is not None:
+            work.abandon(EngineClosed())
 
     def _check_open(self) -> None:
         if self._closed:
@@ -107,21 +125,14 @@ class Loop:
         if self.manual and threading.get_ident() != self._owner:
             raise WrongThread('an engine with drive="manual" works on the thread that loaded it, and only there')
 
-    def _unit(self) -> bool:
-        with self._wake:
-            job = self._jobs[0] if self._jobs else None
-        if job is None:
-            return False
-        if not job.advance():
-            with self._wake:
-                self._jobs.popleft()
-        return True
+    def _idle(self) -> bool:
+        return not (self._closed or self._calls or (self._work is not None and self._work.ready()))
 
     def _run(self) -> None:
         while True:
             with self._wake:
-                while not (self._closed or self._calls or self._jobs):
-                    self._wake.wait()
+                while self._idle():
+                    self._wake.wait(None if self._work is None else self._work.wait_s())
                 calls, self._calls = list(self._calls), deque()
                 closed = self._closed
             for run in calls:
@@ -131,4 +142,5 @@ class Loop:
                 # outlive the thread (seen in 6 of 8 exits on the Linux CPU).
                 mx.clear_streams()
                 return
-            self._unit()
+            if self._work is not None:
+                self._work.turn()

@@ -1,219 +1,301 @@
-"""A request's life on the engine's thread, and the handle by which other threads follow it.
+"""A request's life, and the handle by which other threads follow it.
 
-queued -> prefilling -> decoding -> exactly one end: a result, a failure or a cancellation.
+created -> preparing -> queued -> running -> settling -> exactly one end: completed, cancelled or failed.
 """
 
 from __future__ import annotations
 
-import queue
+import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, Literal
 
 import mlx.core as mx
 
-from engine.kv.base import LayerCache
-from engine.method.decode import DecodeRow, Step
+from engine.errors import Cancelled, InvalidValue
+from engine.method.base import Entry, Row, Task
 from engine.method.text import TextStream
-from engine.sample.logprobs import top
 from engine.types import CacheLayer, Event, FinishReason, Generation, Plan, Request, Timing, TokenLogprob, Usage
 
-
-def describe(caches: Sequence[LayerCache]) -> tuple[CacheLayer, ...]:
-    """Every layer's live cache."""
-    return tuple(cache.describe(i) for i, cache in enumerate(caches))
+State = Literal["created", "preparing", "queued", "running", "settling", "completed", "cancelled", "failed"]
+ENDS = ("completed", "cancelled", "failed")
+MOVES: dict[State, tuple[State, ...]] = {
+    "created": ("preparing",),
+    "preparing": ("queued", "failed"),
+    "queued": ("running", "settling"),
+    "running": ("settling",),
+    "settling": ("completed", "cancelled", "failed"),
+    "completed": (),
+    "cancelled": (),
+    "failed": (),
+}
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A request after planning: everything that its row needs. `text` is None for a model without a tokenizer."""
+    """A request after planning: everything that its row needs. `text` is None for a model without a tokenizer.
+
+    kv_bytes: what its caches will hold at their largest; chunks: prefill chunks of its prompt.
+    """
 
     request: Request
-    prompt: tuple[int, ...]
+    task: Task
     plan: Plan
     stop_ids: frozenset[int]
-    make_row: Callable[[], DecodeRow]
     text: TextStream | None
+    kv_bytes: int = 0
+    chunks: int = 0
 
 
 class Handle:
-    """Follows one request. `events` has one consumer; `result` may be called by many."""
+    """Follows one request. `events` and `aevents` have one consumer; `result` may be called by many.
 
-    def __init__(self, drive: Callable[[], bool] | None) -> None:
-        self._drive = drive  # manual engines are driven by whoever waits
-        self._events: queue.SimpleQueue[Event | BaseException] = queue.SimpleQueue()
-        self._done = threading.Event()
+    A stream holds at most `room` unread events: a consumer that falls behind stops its row until it has read on, and
+    loses nothing. Nothing is held for a request that collects, or once `result` is waited for.
+    """
+
+    def __init__(
+        self, id: int, *, drive: Callable[[], bool] | None, wake: Callable[[], None], room: int, collect: bool
+    ) -> None:
+        self.id = id
+        self._drive, self._wake, self._room = drive, wake, room  # manual engines are driven by whoever waits
+        self._collect = collect
+        self._news = threading.Condition()
+        self._events: deque[Event] = deque()
         self._outcome: Generation | BaseException | None = None
-        self._drained = False  # the last event has been handed out
+        self._listeners: list[Callable[[], None]] = []
+        self.state: State = "created"
         self.cancelled = False
-        self.caches: Sequence[LayerCache] = ()
+        self.caches: Callable[[], tuple[CacheLayer, ...]] = tuple
+        self.parked_s: float | None = None  # since when its consumer is behind
+
+    # -- the consumer's side -------------------------------------------------------------------------------------
 
     def cancel(self) -> None:
         """Ask for an early end; the request finishes with reason "cancelled" and what it has."""
         self.cancelled = True
+        self._wake()
 
     def events(self) -> Iterator[Event]:
         """The events until the one with a finish reason. Raises what ended the request, if something did."""
-        while not self._drained and not (self._done.is_set() and self._events.empty()):
-            if self._drive is not None:
-                while self._events.empty() and not self._done.is_set():
+        self._only_streams()
+        while True:
+            while (event := self._take()) is None:
+                if self._ended():
+                    return
+                if self._drive is not None:
                     self._drive()
-            event = self._events.get()
-            # Noted here, not read from `_done`: the engine thread puts the last event before it sets that.
-            self._drained = isinstance(event, BaseException) or event.finish_reason is not None
-            if isinstance(event, BaseException):
-                raise event
+                else:
+                    with self._news:
+                        self._news.wait_for(lambda: self._events or self._outcome is not None)
             yield event
 
+    async def aevents(self) -> AsyncIterator[Event]:
+        """`events` for an event loop: waiting for the next one blocks no thread of it."""
+        self._only_streams()
+        loop, news = asyncio.get_running_loop(), asyncio.Event()
+
+        def tell() -> None:
+            loop.call_soon_threadsafe(news.set)
+
+        with self._news:
+            self._listeners.append(tell)
+        try:
+            while True:
+                news.clear()
+                while (event := self._take()) is not None:
+                    yield event
+                    news.clear()
+                if self._ended():
+                    return
+                if self._drive is not None:
+                    self._drive()
+                else:
+                    await news.wait()
+        finally:
+            with self._news:
+                self._listeners.remove(tell)
+
     def result(self) -> Generation:
-        """Wait for the end and return the generation, or raise what ended it."""
+        """Wait for the end and return the generation, or raise what ended it. What was not read is let go."""
+        with self._news:
+            self._collect, self.parked_s = True, None
+            self._events.clear()
+        self._wake()
         if self._drive is not None:
-            while not self._done.is_set():
+            while self._outcome is None:
                 self._drive()
-        self._done.wait()
+        with self._news:
+            self._news.wait_for(lambda: self._outcome is not None)
         if isinstance(self._outcome, Generation):
             return self._outcome
         assert self._outcome is not None
         raise self._outcome
 
+    def _only_streams(self) -> None:
+        if self._collect:
+            raise InvalidValue("delivery", "collect", "stream, for events; this request collects: read result()")
+
+    def _take(self) -> Event | None:
+        """The next event, or None; lets a parked row go on."""
+        with self._news:
+            if not self._events:
+                return None
+            event = self._events.popleft()
+            freed, self.parked_s = self.parked_s is not None, None
+        if freed:
+            self._wake()
+        return event
+
+    def _ended(self) -> bool:
+        """Whether no event will come; raises what ended the request."""
+        with self._news:
+            if self._events or self._outcome is None:
+                return False
+            if isinstance(self._outcome, BaseException):
+                raise self._outcome
+            return True
+
+    # -- the engine's side ---------------------------------------------------------------------------------------
+
+    def move(self, state: State) -> None:
+        """Go on to `state`; a step that no life has is a defect of the engine."""
+        assert state in MOVES[self.state], f"{self.state} -> {state}"
+        self.state = state
+
     def emit(self, event: Event) -> None:
-        self._events.put(event)
+        with self._news:
+            if not self._collect:
+                self._events.append(event)
+                if len(self._events) >= self._room:
+                    self.parked_s = time.perf_counter()
+            self._tell()
 
-    def finish(self, outcome: Generation | BaseException) -> None:
-        """Set the one outcome; later ones are ignored."""
-        if not self._done.is_set():
+    def finish(self, outcome: Generation | BaseException, state: State) -> None:
+        """Set the one outcome."""
+        with self._news:
+            self.move(state)
             self._outcome = outcome
-            if isinstance(outcome, BaseException):
-                self._events.put(outcome)
-            self._done.set()
+            self._tell()
+
+    def _tell(self) -> None:
+        self._news.notify_all()
+        for listener in self._listeners:
+            listener()
 
 
-@dataclass
+@dataclass(eq=False)
 class Session:
-    """The job that carries one request through prefill and decoding."""
+    """What the scheduler keeps of one request: its row, what it has said, and when."""
 
     prepared: Prepared
     handle: Handle
     submitted_s: float = field(default_factory=time.perf_counter)
+    row: Row | None = None
+    served: int = 0  # the turn of its last prefill chunk
+    started_s: float = 0.0
+    first_s: float = 0.0
 
     def __post_init__(self) -> None:
-        self._row: DecodeRow | None = None
         self._tokens: list[int] = []
         self._logprobs: list[TokenLogprob] = []
         self._text: list[str] = []
-        self._taps: dict[str, list[mx.array]] = {name: [] for name in self.prepared.request.taps}
-        self._started_s = self._first_s = 0.0
+        self._taps: dict[str, list[Any]] = {name: [] for name in self.prepared.request.taps}
 
-    def advance(self) -> bool:
-        """One chunk or one token. A failure ends this request alone and is raised where its result is read."""
-        try:
-            return self._advance()
-        except Exception as error:  # noqa: BLE001 - becomes the outcome of this request
-            self.abandon(error)
-            return False
+    @property
+    def id(self) -> int:
+        return self.handle.id
 
-    def abandon(self, cause: BaseException) -> None:
-        self._row = None
-        self.handle.caches = ()
-        self.handle.finish(cause)
+    @property
+    def deadline_s(self) -> float | None:
+        limit = self.prepared.request.deadline_s
+        return None if limit is None else self.submitted_s + limit
 
-    def _advance(self) -> bool:
-        if self.handle.cancelled:
-            self._finish("cancelled")
-            return False
-        if self._row is None:
-            mx.reset_peak_memory()
-            self._started_s = time.perf_counter()
-            self._row = self.prepared.make_row()
-            self.handle.caches = self._row.caches
-        if self._row.prefill():
-            return True
-        reason = self._commit(self._row.step())
-        if reason is None:
-            return True
-        self._finish(reason)
-        return False
+    def begin(self, row: Row) -> None:
+        self.handle.move("running")
+        self.started_s = time.perf_counter()
+        self.row = row
+        self.handle.caches = row.describe
 
-    def _commit(self, step: Step) -> FinishReason | None:
-        """Read one token back, tell the consumer, and say whether it was the last."""
-        request, row = self.prepared.request, self._row
-        assert row is not None
-        index = len(self._tokens)
-        token = cast(int, step.token.item()) if request.forced_tokens is None else request.forced_tokens[index]
-        if index == 0:
-            self._first_s = time.perf_counter()
+    def take(self, entries: tuple[Entry, ...]) -> FinishReason | None:
+        """Tell the consumer what is new, and say whether that was the end."""
+        for entry in entries:
+            reason = self._take(entry)
+            if reason is not None:
+                return reason
+        return None
+
+    def _take(self, entry: Entry) -> FinishReason | None:
+        prepared, token = self.prepared, entry.token
+        if not self._tokens:
+            self.first_s = time.perf_counter()
         self._tokens.append(token)
-        logprob = self._logprob(step, token)
-        self._keep_taps(step)
+        if entry.logprob is not None:
+            self._logprobs.append(entry.logprob)
+        for name, array in (entry.taps or {}).items():
+            self._taps[name].append(array)
         reason: FinishReason | None = None
-        text = ""
-        stop_token = token in self.prepared.stop_ids and not request.sampling.ignore_eos
-        if stop_token and request.forced_tokens is None:
+        text, stream = "", prepared.text
+        sampling, forced = prepared.request.sampling, prepared.task.forced is not None
+        if token in prepared.stop_ids and not sampling.ignore_eos and not forced:
             reason = "stop"
-        elif self.prepared.text is not None:
-            text = self.prepared.text.push(token)
-            if self.prepared.text.stopped:
+        elif stream is not None:
+            text = stream.push(token)
+            if stream.stopped:
                 reason = "stop"
-        if reason is None and row.emitted >= row.limit:
+        if reason is None and len(self._tokens) >= prepared.task.limit:
             reason = "length"
-        if reason is not None and self.prepared.text is not None:
-            text += self.prepared.text.finish()
+        if reason is not None and stream is not None:
+            text += stream.finish()
         self._text.append(text)
-        self.handle.emit(Event((token,), text, (logprob,) if logprob else (), reason))
+        self.handle.emit(Event((token,), text, (entry.logprob,) if entry.logprob else (), reason))
         return reason
 
-    def _logprob(self, step: Step, token: int) -> TokenLogprob | None:
-        k = self.prepared.request.sampling.top_logprobs
-        if k is None:
-            return None
-        entry = TokenLogprob(token, cast(float, step.logprobs[token].item()), top(step.logprobs, k))
-        self._logprobs.append(entry)
-        return entry
-
-    def _keep_taps(self, step: Step) -> None:
-        for name, rows in self._taps.items():
-            array = step.logits if name == "logits" else step.logprobs
-            assert array is not None
-            rows.append(array)
-
-    def _finish(self, reason: FinishReason) -> None:
-        end_s = time.perf_counter()
-        prepared, row = self.prepared, self._row
+    def complete(self, reason: FinishReason) -> None:
+        """Settle with a result."""
+        self.handle.move("settling")
+        prepared, row = self.prepared, self.row
         if reason == "cancelled":
             rest = prepared.text.finish() if prepared.text is not None and self._tokens else ""
             self._text.append(rest)
             self.handle.emit(Event((), rest, (), reason))
-        caches = row.caches if row else []
+        caches = row.describe() if row else ()
+        taps = {name: mx.stack(rows) for name, rows in self._taps.items() if rows}
+        mx.eval(taps)
         generation = Generation(
             tokens=tuple(self._tokens),
             text="".join(self._text),
             finish_reason=reason,
             logprobs=tuple(self._logprobs),
-            usage=Usage(len(prepared.prompt), len(self._tokens)),
-            timing=self._timing(end_s),
+            usage=Usage(len(prepared.task.prompt), len(self._tokens)),
+            timing=self._timing(time.perf_counter()),
             plan=prepared.plan,
-            kv_status=row.kv.status(caches) if row else "native (start not reached)",
-            caches=describe(caches),
-            taps=self._stacked(),
+            kv_status=row.kv_status() if row else "native (start not reached)",
+            caches=caches,
+            taps=taps,
         )
-        self.handle.finish(generation)
+        self.handle.caches = lambda: caches
+        self.handle.finish(generation, "cancelled" if reason == "cancelled" else "completed")
 
-    def _stacked(self) -> dict[str, mx.array]:
-        stacked = {name: mx.stack(rows) for name, rows in self._taps.items() if rows}
-        mx.eval(stacked)
-        return stacked
+    def fail(self, cause: BaseException) -> None:
+        """Settle with what ended it."""
+        if self.handle.state in ("queued", "running"):
+            self.handle.move("settling")
+        self.handle.caches = tuple
+        self.handle.finish(cause, "cancelled" if isinstance(cause, Cancelled) else "failed")
 
     def _timing(self, end_s: float) -> Timing:
         n = len(self._tokens)
-        prefill_s = max(self._first_s - self._started_s, 0.0)
-        decode_s = end_s - self._first_s if n else 0.0
+        prefill_s = max(self.first_s - self.started_s, 0.0)
+        decode_s = end_s - self.first_s if n else 0.0
         return Timing(
-            ttft_ms=max(self._first_s - self.submitted_s, 0.0) * 1e3,
+            ttft_ms=max(self.first_s - self.submitted_s, 0.0) * 1e3,
             prefill_ms=prefill_s * 1e3,
             decode_ms=decode_s * 1e3,
-            prefill_tok_s=len(self.prepared.prompt) / prefill_s if prefill_s else 0.0,
+            prefill_tok_s=len(self.prepared.task.prompt) / prefill_s if prefill_s else 0.0,
             decode_tok_s=(n - 1) / decode_s if n > 1 and decode_s else 0.0,
             peak_bytes=mx.get_peak_memory(),
         )

@@ -12,7 +12,7 @@ from lab.console import Output, progress_callback, wide_console
 
 HELP = "run the engine and an oracle on the same probes now and compare every value"
 EXAMPLE = "frontier parity --model smollm2-135m-instruct --quick"
-SUITES = ("tiny", "kv", "model", "all")
+SUITES = ("tiny", "kv", "batch", "model", "all")
 DEFAULT_MODEL = "smollm2-135m-instruct"
 
 
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--suite",
         choices=SUITES,
-        help="tiny seeded models, KV schemes over tiny models of every kind, the model, or all (default: tiny)",
+        help="tiny seeded models, KV schemes and batches over tiny models, the model, or all (default: tiny)",
     )
     parser.add_argument("--quick", action="store_true", help="a small part of the suite")
     parser.add_argument("--bisect", action="store_true", help="where a cell differs, find the first layer that does")
@@ -36,8 +36,9 @@ def run(args: argparse.Namespace) -> int:
         if args.model or args.suite or args.quick or args.bisect:
             raise errors.InvalidValue("--faults", "given with other flags", "alone: its probes are fixed")
         return show_faults(out)
-    if args.model and args.suite in ("tiny", "kv"):
+    if args.model and args.suite in ("tiny", "kv", "batch"):
         raise errors.InvalidValue("--suite", args.suite, "model or all together with --model")
+    from oracles.batch_suite import batch_cells
     from oracles.kv_suite import kv_cells
     from oracles.matrix import model_cells, tiny_cells
     from oracles.parity import BAD, run_cells
@@ -49,6 +50,8 @@ def run(args: argparse.Namespace) -> int:
         cells = tiny_cells(quick=args.quick) if suite in ("tiny", "all") else []
         if suite in ("kv", "all"):
             cells += kv_cells(quick=args.quick)
+        if suite in ("batch", "all"):
+            cells += batch_cells(quick=args.quick)
         if suite in ("model", "all"):
             cells += model_cells(args.model or DEFAULT_MODEL, quick=args.quick)
         progress("preparing models", 1, 1)

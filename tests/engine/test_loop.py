@@ -1,4 +1,4 @@
-"""The engine's loop: order of work, failures that stay with their job, and one end for everything."""
+"""The engine's loop: one thread, calls between turns, and one end for everything."""
 
 from __future__ import annotations
 
@@ -14,37 +14,45 @@ from engine.sched.loop import Loop
 
 
 class Counted:
-    """A job of `units` units that notes the thread it runs on."""
+    """Work of `turns` turns that notes the thread it runs on."""
 
-    def __init__(self, units: int, log: list[str], name: str) -> None:
-        self.left, self.log, self.name = units, log, name
+    def __init__(self, turns: int, log: list[str]) -> None:
+        self.left, self.log = turns, log
         self.done = threading.Event()
         self.cause: BaseException | None = None
 
-    def advance(self) -> bool:
-        self.log.append(f"{self.name}@{threading.current_thread().name}")
+    def ready(self) -> bool:
+        return self.left > 0
+
+    def wait_s(self) -> float | None:
+        return None
+
+    def turn(self) -> bool:
+        if not self.left:
+            return False
+        self.log.append(threading.current_thread().name)
         self.left -= 1
         if self.left == 0:
             self.done.set()
-        return self.left > 0
+        return True
 
     def abandon(self, cause: BaseException) -> None:
         self.cause = cause
-        self.done.set()
 
 
-def test_jobs_run_in_order_of_arrival_on_one_thread() -> None:
+def test_turns_run_on_one_thread_and_wait_for_work() -> None:
     loop, log = Loop(manual=False), []
-    jobs = [Counted(2, log, "a"), Counted(1, log, "b")]
-    for job in jobs:
-        loop.submit(job)
-    for job in jobs:
-        assert job.done.wait(10)
+    work = Counted(2, log)
+    loop.drive(work)
+    assert work.done.wait(10)
+    work.done.clear()
+    loop.submit(lambda: setattr(work, "left", 1))
+    assert work.done.wait(10)
     loop.close()
-    assert log == ["a@mlx-frontier-engine", "a@mlx-frontier-engine", "b@mlx-frontier-engine"]
+    assert log == ["mlx-frontier-engine"] * 3
 
 
-def test_calls_run_between_units_and_hand_back_results_and_errors() -> None:
+def test_calls_run_between_turns_and_hand_back_results_and_errors() -> None:
     loop = Loop(manual=False)
     assert loop.call(lambda: threading.current_thread().name) == "mlx-frontier-engine"
     assert loop.call(lambda: loop.call(lambda: 5)) == 5
@@ -58,14 +66,14 @@ def test_calls_run_between_units_and_hand_back_results_and_errors() -> None:
     loop.close()
 
 
-def test_close_abandons_what_waits_and_refuses_what_comes() -> None:
+def test_close_abandons_the_work_and_refuses_what_comes() -> None:
     loop = Loop(manual=True)
-    job = Counted(3, [], "a")
-    loop.submit(job)
+    work = Counted(3, [])
+    loop.drive(work)
     assert loop.step()
     loop.close()
-    assert isinstance(job.cause, errors.EngineClosed)
-    for refused in (loop.step, lambda: loop.call(lambda: 1), lambda: loop.submit(job)):
+    assert isinstance(work.cause, errors.EngineClosed)
+    for refused in (loop.step, lambda: loop.call(lambda: 1), lambda: loop.submit(lambda: None)):
         with pytest.raises(errors.EngineClosed):
             refused()
 
@@ -73,7 +81,7 @@ def test_close_abandons_what_waits_and_refuses_what_comes() -> None:
 def test_manual_step_says_when_it_is_idle() -> None:
     loop, log = Loop(manual=True), []
     assert not loop.step()
-    loop.submit(Counted(2, log, "a"))
+    loop.drive(Counted(2, log))
     assert [loop.step(), loop.step(), loop.step()] == [True, True, False]
     assert len(log) == 2
     loop.close()

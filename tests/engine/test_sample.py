@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import mlx.core as mx
+import numpy as np
 import pytest
 
 from engine import SamplingParams, errors
@@ -112,7 +113,7 @@ def test_key_chain_is_the_same_in_any_thread_and_is_not_disturbed() -> None:
 
 
 def test_top_is_best_first_with_ties_in_id_order() -> None:
-    row = mx.array([-3.0, -1.0, -2.0, -1.0, -2.0, -2.0]).astype(mx.bfloat16)
+    row = np.array([-3.0, -1.0, -2.0, -1.0, -2.0, -2.0], np.float32)
     assert top(row, 4) == ((1, -1.0), (3, -1.0), (2, -2.0), (4, -2.0))
     assert top(row, 0) == ()
     assert [token for token, _ in top(row, 6)] == [1, 3, 2, 4, 5, 0]
@@ -120,6 +121,6 @@ def test_top_is_best_first_with_ties_in_id_order() -> None:
 
 def test_top_refuses() -> None:
     with pytest.raises(errors.InvalidValue, match=r"top_logprobs=7 .*0\.\.6"):
-        top(mx.zeros((6,)), 7)
+        top(np.zeros(6), 7)
     with pytest.raises(errors.InvalidValue, match="shape"):
-        top(mx.zeros((1, 6)), 1)
+        top(np.zeros((1, 6)), 1)

@@ -1,0 +1,134 @@
+"""Rows side by side in one forward. Each row keeps its own caches, unpadded, for life: nothing is copied when a row
+joins or leaves, no mask hides padding, and each row's attention is the one that it would run alone.
+
+Letters: B rows, H query heads, K key/value heads, L query length, D head dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import mlx.core as mx
+
+from engine.errors import InvalidValue
+from engine.kv.base import KVView, LayerCache, LayerKV, Offset
+from engine.kv.masks import Masks
+from engine.kv.recurrent import StateKV
+
+Caches = list[LayerCache]
+
+
+class RowsKV:
+    """One layer's keys and values of B rows. It looks its caches up at each append: a row's may be converted."""
+
+    def __init__(self, rows: Sequence[Caches], layer: int) -> None:
+        self._rows, self._layer = rows, layer
+
+    def _caches(self) -> list[LayerKV]:
+        caches = [row[self._layer] for row in self._rows]
+        assert all(isinstance(cache, LayerKV) for cache in caches)
+        return caches  # type: ignore[return-value]
+
+    @property
+    def offset(self) -> Offset:
+        """Tokens in each row."""
+        return side_by_side([cache.offset for cache in self._caches()])
+
+    def append(self, keys: mx.array, values: mx.array) -> KVView:
+        """Store row b of `keys`, `values` [B, K, L, D] in row b's cache."""
+        caches = self._caches()
+        return RowsView([c.append(keys[b : b + 1], values[b : b + 1]) for b, c in enumerate(caches)])
+
+
+class RowsView(KVView):
+    """What each of B rows attends."""
+
+    def __init__(self, views: Sequence[KVView]) -> None:
+        self._views = views
+        self.offset = side_by_side([view.offset for view in views])
+
+    def attend(
+        self,
+        queries: mx.array,
+        scale: float,
+        masks: Masks,
+        *,
+        softcap: float | None = None,
+        sinks: mx.array | None = None,
+    ) -> mx.array:
+        out = [
+            view.attend(queries[b : b + 1], scale, masks, softcap=softcap, sinks=sinks)
+            for b, view in enumerate(self._views)
+        ]
+        return mx.concatenate(out, axis=0)
+
+    def dense(self) -> tuple[mx.array, mx.array]:
+        raise InvalidValue("rows", len(self._views), "1: keys of unequal length do not lie in one array")
+
+    def mask(self, length: int, masks: Masks) -> mx.array | str | None:
+        raise InvalidValue("rows", len(self._views), "1: rows of unequal length have no common mask")
+
+
+class RowsState:
+    """One layer's recurrent state of B rows, merged until `settle` gives each row its part back."""
+
+    def __init__(self, rows: Sequence[Caches], layer: int) -> None:
+        states = [row[layer] for row in rows]
+        assert all(isinstance(state, StateKV) for state in states)
+        self._states: list[StateKV] = states  # type: ignore[assignment]
+        columns = zip(*(state.slots for state in self._states), strict=True)
+        self.slots = tuple(_stacked(column) for column in columns)
+        for b, state in enumerate(self._states):
+            state.lend(partial(self._part, b))
+
+    @property
+    def offset(self) -> Offset:
+        """Tokens in each row."""
+        return side_by_side([state.offset for state in self._states])
+
+    def append(self, length: int, *slots: mx.array | None) -> None:
+        """Put the state after `length` more tokens of each row in place of the present one."""
+        self.slots = slots
+        for state in self._states:
+            state.offset += length
+
+    def settle(self) -> None:
+        """Write each row's part into its own cache."""
+        for b, state in enumerate(self._states):
+            state.slots = self._part(b)
+
+    def _part(self, b: int) -> tuple[mx.array | None, ...]:
+        return tuple(None if slot is None else slot[b : b + 1] for slot in self.slots)
+
+
+Slot = LayerCache | RowsKV | RowsState
+
+
+def merged(rows: Sequence[Caches]) -> list[Slot]:
+    """The caches of B rows, layer by layer, as one forward of all takes them. All rows must have begun."""
+    first = rows[0]
+    return [
+        RowsState(rows, layer) if isinstance(cache, StateKV) else RowsKV(rows, layer)
+        for layer, cache in enumerate(first)
+    ]
+
+
+def settle(slots: Sequence[Slot]) -> None:
+    """Bring each row's own caches up to date."""
+    for slot in slots:
+        if isinstance(slot, RowsState):
+            slot.settle()
+
+
+def side_by_side(offsets: Sequence[int]) -> Offset:
+    """One number where all rows agree, else int32 [B]."""
+    return offsets[0] if len(set(offsets)) == 1 else mx.array(offsets, mx.int32)
+
+
+def _stacked(column: Sequence[mx.array | None]) -> mx.array | None:
+    present = [slot for slot in column if slot is not None]
+    if not present:
+        return None
+    assert len(present) == len(column), "a row that has not begun cannot lie beside one that has"
+    return mx.concatenate(present, axis=0)
