@@ -19,7 +19,16 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from engine import errors, use_blas
-from oracles.contract import AnyProbe, ForwardProbe, GenerateProbe, Probe, StackConfig, TimeProbe, Trace
+from oracles.contract import (
+    AnyProbe,
+    CacheProbe,
+    ForwardProbe,
+    GenerateProbe,
+    Probe,
+    StackConfig,
+    TimeProbe,
+    Trace,
+)
 from oracles.recipe import Form, recipe_from, resolve
 
 # Loaded only here, in the child: the two oracles must never share a process.
@@ -30,7 +39,13 @@ ADAPTERS = {
 }
 WHERE_FRAMES = 3
 BUILDER = "oracles.build_adapter:build"
-PROBES: dict[str, type] = {"probe": Probe, "generate": GenerateProbe, "time": TimeProbe, "forward": ForwardProbe}
+PROBES: dict[str, type] = {
+    "probe": Probe,
+    "generate": GenerateProbe,
+    "time": TimeProbe,
+    "forward": ForwardProbe,
+    "cache": CacheProbe,
+}
 
 
 class Stack(Protocol):
@@ -43,6 +58,8 @@ class Stack(Protocol):
     def time(self, probe: TimeProbe) -> Trace: ...
 
     def forward(self, probe: ForwardProbe) -> Trace: ...
+
+    def cache(self, probe: CacheProbe) -> Trace: ...
 
     def parameters(self) -> dict[str, str]: ...
 
@@ -73,8 +90,10 @@ def answer(stack: Stack, request: Mapping[str, Any]) -> dict[str, Any]:
         trace = stack.generate(probe)
     elif isinstance(probe, TimeProbe):
         trace = stack.time(probe)
-    else:
+    elif isinstance(probe, ForwardProbe):
         trace = stack.forward(probe)
+    else:
+        trace = stack.cache(probe)
     if trace.tensors:
         import mlx.core as mx
 
