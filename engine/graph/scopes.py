@@ -47,7 +47,7 @@ class BlockSparse:
     def __call__(self, x: mx.array, ctx: Forward, cache: int) -> mx.array:
         queries, view = self.attention.append(x, ctx, cache)
         B, H, L, _ = queries.shape
-        keys, values = view.dense()
+        keys, values = view.dense()  # `attend` would hide the future, which mlx-lm's mask does not
         K, S = keys.shape[1:3]
         queries = (self.spec.attention.scale * queries).reshape(B, K, H // K, L, -1)
         scores = queries @ mx.expand_dims(keys, 2).swapaxes(-1, -2)  # [B, K, H/K, L, S]
