@@ -50,13 +50,28 @@ class FidelityResult:
     seconds: float
 
     @property
+    def reference_token_bytes(self) -> float:
+        """Bytes of the reference's live caches, slack and rings included, over the tokens that were fed."""
+        return self.reference_kv_bytes / self.plan.length
+
+    @property
+    def candidate_token_bytes(self) -> float:
+        """The same of the candidate's."""
+        return self.candidate_kv_bytes / self.plan.length
+
+    @property
     def lever(self) -> str:
         """What was measured, as it was found live."""
         start = parse_kv(self.candidate.kv).start
         return f"{self.candidate.stack} {self.candidate.kv} (start {start}, live {self.candidate_live})"
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"lever": self.lever, "kv_start": parse_kv(self.candidate.kv).start}
+        return asdict(self) | {
+            "lever": self.lever,
+            "kv_start": parse_kv(self.candidate.kv).start,
+            "reference_token_bytes": self.reference_token_bytes,
+            "candidate_token_bytes": self.candidate_token_bytes,
+        }
 
 
 def ids_digest(sequences: Sequence[Sequence[int]]) -> str:

@@ -22,7 +22,7 @@ from evals.gate import LeverNotApplied
 from evals.kl import BadLogits
 from oracles.client import Worker
 from oracles.contract import Probe, StackConfig, Trace
-from oracles.live import planned_schemes, require_scheme
+from oracles.live import require_scheme, wanted_live
 
 PROTOCOLS = ("step", "forward")
 Progress = Callable[[str, int, int | None], None]
@@ -105,16 +105,15 @@ def scored_logits(trace: Trace, config: StackConfig, plan: Plan, sequence: int) 
     Raises `LeverNotApplied` if one of them attended another scheme than `config.kv` asks for, `SchemeNotLive` if the
     caches at the end are not of it, `BadLogits` for another shape.
     """
-    planned = set(planned_schemes(config.kv, len(trace.doc["caches"])))
-    wanted = planned.pop() if len(planned) == 1 else "mixed"
+    wanted = wanted_live(config.kv, trace.doc["caches"])
     live = [trace.doc["kv_live"][j] for j in plan.rows]
-    wrong = [(j, found) for j, found in zip(plan.rows, live, strict=True) if found != wanted]
+    wrong = [(j, found) for j, found in zip(plan.rows, live, strict=True) if found not in wanted]
     if wrong:
         counted = len(live) - len(wrong)
         raise LeverNotApplied(
             f"lever not applied: {config.stack} kv={config.kv}, sequence {sequence}, position {wrong[0][0]} attended "
-            f"{wrong[0][1]!r} instead of {wanted!r}; {counted} of {len(live)} scored positions count "
-            f"({100 * counted / len(live):.1f} %)"
+            f"{wrong[0][1]!r} instead of {' or '.join(map(repr, wanted))}; {counted} of {len(live)} scored positions "
+            f"count ({100 * counted / len(live):.1f} %)"
         )
     require_scheme(trace, config.kv)
     import mlx.core as mx

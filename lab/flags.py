@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from engine import SamplingParams, errors
 
+if TYPE_CHECKING:
+    from lab.console import Output
+
 DEFAULT_MODEL = "smollm2-135m-instruct"
 MLX_LM_KV_START = 5000  # mlx-lm's default of --quantized-kv-start
+KV_CONFIG = (
+    "kv_config.json"  # the name that `optiq kv-cache` gives a plan; optiq itself looks for none in a model folder
+)
 
 # Flags of mlx-lm that are known and not honoured yet: flag -> what to use instead.
 NOT_BUILT = {
@@ -40,7 +47,11 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
         help=f"a model folder, a built-in name (frontier models) or a hub id (default: {DEFAULT_MODEL})",
     )
     group.add_argument("--dtype", default="auto", help="auto (the checkpoint's own), float32, bfloat16 or float16")
-    group.add_argument("--kv", help='KV cache: native, kv8, kv4; suffixes ":g32", ":start=5000" (default: native)')
+    group.add_argument(
+        "--kv",
+        help="KV cache: native (default), kv8, kv8/4 (keys/values), mixed:FILE, turbo:k8v3; options :g32, :start=5000, "
+        ":on-write, :skip",
+    )
     group.add_argument("--kv-bits", type=int, help="mlx-lm's form of --kv; takes its start of 5000 tokens")
     group.add_argument("--kv-group-size", type=int, help="with --kv-bits (default: 64)")
     group.add_argument("--quantized-kv-start", type=int, help=f"with --kv-bits (default: {MLX_LM_KV_START})")
@@ -49,22 +60,59 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--recurrence", default="fast", help="fast (mlx-lm's bits), or plain: a reference, token by token"
     )
-    tier = group.add_mutually_exclusive_group()
-    tier.add_argument("--l1", action="store_true", help="the bits of mlx-lm (default); expands to --kv native")
-    tier.add_argument("--l2", action="store_true", help="the bits of mlx-optiq's per-layer KV; not built yet")
+    add_tier_flags(group, "--kv")
     for flag in NOT_BUILT:
         group.add_argument(flag, action=_NotBuilt, nargs="*", help=argparse.SUPPRESS)
 
 
-def kv_scheme(args: argparse.Namespace) -> str | None:
+def add_tier_flags(group: argparse._ActionsContainer, flag: str) -> None:
+    """--l1 and --l2, which stand for a value of `flag`; `tier_kv` expands them."""
+    group.add_argument("--fuse", default="none", help="quantized: packed projections of one input as one product")
+    tier = group.add_mutually_exclusive_group()
+    tier.add_argument("--l1", action="store_true", help=f"the bits of mlx-lm (default); expands to {flag} native")
+    tier.add_argument(
+        "--l2",
+        action="store_true",
+        help=f"the bits of mlx-optiq's per-layer KV; expands to {flag} mixed:MODEL/{KV_CONFIG}",
+    )
+
+
+def tier_kv(args: argparse.Namespace, flag: str, out: Output, default: str | None = None) -> str | None:
+    """The value of `flag`: what was given, or what --l1 or --l2 stands for, which is then printed, or `default`.
+
+    Raises `InvalidValue` where both were given, `CorruptFile` where the model's folder has no plan, and what
+    `resolve_model` raises.
+    """
+    given: str | None = vars(args)[flag.removeprefix("--")]
+    if not (args.l1 or args.l2):
+        return default if given is None else given
+    tier = "--l1" if args.l1 else "--l2"
+    if given is not None:
+        raise errors.InvalidValue(flag, given, f"without {tier}, which stands for a value of {flag}")
+    kv = "native" if args.l1 else f"mixed:{plan_of_model(args.model)}"
+    out.line(f"{tier}: {flag} {kv}")
+    return kv
+
+
+def plan_of_model(model: str) -> Path:
+    """The KV plan in a model's folder. Raises `CorruptFile` where there is none."""
+    from engine import resolve_model
+    from lab.console import progress_callback
+
+    with progress_callback() as progress:
+        path = Path(resolve_model(model, progress=progress)) / KV_CONFIG
+    if not path.is_file():
+        raise errors.CorruptFile(
+            path, "not there, and --l2 is the plan that comes with the model; make one, or use --kv"
+        )
+    return path
+
+
+def kv_scheme(args: argparse.Namespace, out: Output) -> str | None:
     """The KV notation that the flags ask for; None leaves the engine's default."""
-    if args.l2:
-        raise errors.NotBuilt("--l2 (a plan that comes with the model)", "use --kv mixed:<kv_config.json>")
-    kv: str | None = args.kv
-    if args.l1:
-        if kv not in (None, "native", "bf16") or args.kv_bits is not None:
-            raise errors.InvalidValue("--l1", "given with a KV scheme", "alone, or with --kv native")
-        return "native"
+    if args.kv_bits is not None and (args.l1 or args.l2):
+        raise errors.InvalidValue("--kv-bits", args.kv_bits, "without --l1 and --l2, which stand for a value of --kv")
+    kv = tier_kv(args, "--kv", out)
     if args.kv_bits is None:
         for flag, value in (("--kv-group-size", args.kv_group_size), ("--quantized-kv-start", args.quantized_kv_start)):
             if value is not None:
@@ -76,16 +124,18 @@ def kv_scheme(args: argparse.Namespace) -> str | None:
     return f"kv{args.kv_bits}:g{64 if args.kv_group_size is None else args.kv_group_size}:start={start}"
 
 
-def engine_options(args: argparse.Namespace) -> dict[str, Any]:
+def engine_options(args: argparse.Namespace, out: Output) -> dict[str, Any]:
     """Keyword arguments of `engine.load`, the model apart."""
     options: dict[str, Any] = {"dtype": args.dtype}
-    kv = kv_scheme(args)
+    kv = kv_scheme(args, out)
     if kv is not None:
         options["kv"] = kv
     if args.profile != "auto":
         options["profile"] = args.profile
     if args.recurrence != "fast":
         options["recurrence"] = args.recurrence
+    if args.fuse != "none":
+        options["fuse"] = args.fuse
     if args.prefill_step_size is not None:
         options["prefill_chunk"] = args.prefill_step_size
     return options

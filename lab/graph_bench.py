@@ -25,7 +25,7 @@ TASKS = {"prefill": "prefill_tok_s", "decode": "decode_tok_s"}
 PREFILL_TOKENS, DECODE_STEPS = 512, 32
 QUADS_PER_LAUNCH = 2
 MEMORY_RUNS, MEMORY_SPREAD = 3, 0.01
-Verdict = Literal["met", "not met", "undecided", "not run"]
+Verdict = Literal["met", "not met", "undecided", "not run", "lab"]
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,8 @@ class Limits:
 class Row:
     """One task of one model. `ratio`: engine over the other, with its 95 % interval (None: there is none).
 
-    `base`, `candidate`: geometric means in the metric's unit. `why`: what the verdict rests on.
+    `base`, `candidate`: geometric means in the metric's unit. `why`: what the verdict rests on. "lab": nobody else has
+    it, so that there is nothing to meet.
     """
 
     model: str
@@ -107,36 +108,35 @@ def judge_memory(samples: Sequence[Sample]) -> tuple[Counted, Verdict]:
 
 
 def summarise(model: str, samples: Sequence[Sample], limits: Limits) -> tuple[Row, ...]:
-    """The rows of one model from its samples; a quad that broke a rule takes its launch with it."""
+    """The rows of one model from its samples."""
+    return tuple(summarise_task(model, task, metric, samples, limits) for task, metric in TASKS.items())
+
+
+def summarise_task(model: str, task: str, metric: str, samples: Sequence[Sample], limits: Limits) -> Row:
+    """One row; a quad that broke a rule takes its launch with it."""
     quads = group_quads(samples, "ab")
-    rows = []
-    for task, metric in TASKS.items():
-        launches = full_launches(quads, metric, QUADS_PER_LAUNCH)
-        if not launches:
-            why = next((quad.why for quad in quads if quad.why), "no sample")
-            rows.append(Row(model, task, "undecided", f"no valid launch: {why}"))
-            continue
-        means = launch_means(launches)
-        bounds = [math.exp(bound) if math.isfinite(bound) else None for bound in t_bounds(means, 0.025)]
-        verdict, why = judge(bounds[0], bounds[1], limits)
-        rows.append(
-            Row(
-                model=model,
-                task=task,
-                verdict=verdict,
-                why=why,
-                ratio=math.exp(math.fsum(means) / len(means)),
-                low=bounds[0],
-                high=bounds[1],
-                launches=len(means),
-                base=_mean(samples, "base", metric),
-                candidate=_mean(samples, "candidate", metric),
-            )
-        )
-    return tuple(rows)
+    launches = full_launches(quads, metric, QUADS_PER_LAUNCH)
+    if not launches:
+        why = next((quad.why for quad in quads if quad.why), "no sample")
+        return Row(model, task, "undecided", f"no valid launch: {why}")
+    means = launch_means(launches)
+    bounds = [math.exp(bound) if math.isfinite(bound) else None for bound in t_bounds(means, 0.025)]
+    verdict, why = judge(bounds[0], bounds[1], limits)
+    return Row(
+        model=model,
+        task=task,
+        verdict=verdict,
+        why=why,
+        ratio=math.exp(math.fsum(means) / len(means)),
+        low=bounds[0],
+        high=bounds[1],
+        launches=len(means),
+        base=geometric_mean(samples, "base", metric),
+        candidate=geometric_mean(samples, "candidate", metric),
+    )
 
 
-def _mean(samples: Sequence[Sample], role: str, metric: str) -> float:
+def geometric_mean(samples: Sequence[Sample], role: str, metric: str) -> float:
     logs = [math.log(s.value(metric)) for s in samples if s.role == role and s.valid]
     return math.exp(math.fsum(logs) / len(logs))
 

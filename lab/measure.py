@@ -18,7 +18,7 @@ from lab import sensors
 from lab.design import Launch, Plan, Role
 from lab.sensors import Reading
 from lab.stats import Better, quad_value
-from oracles.contract import ForwardProbe, SchemeNotLive, StackConfig, TimeProbe, Trace
+from oracles.contract import CacheProbe, ForwardProbe, SchemeNotLive, StackConfig, TimeProbe, Trace
 from oracles.live import is_state, require_scheme
 
 Part = Literal["pilot", "aa", "ab"]
@@ -28,6 +28,7 @@ METRICS: dict[str, Better] = {
     "ttft_ms": "lower",
     "peak_bytes": "lower",
     "kv_bytes": "lower",
+    "convert_ms": "lower",
 }
 DURATIONS = ("prefill_s", "decode_s", "ttft_s", "decode_tokens")
 
@@ -36,13 +37,16 @@ class LeverNotApplied(SchemeNotLive):
     """The candidate (or base) does not run what it was asked to run: there is nothing to compare."""
 
 
+TimedProbe = TimeProbe | ForwardProbe | CacheProbe
+
+
 class Asked(Protocol):
     """The part of `oracles.client.Worker` that measuring needs."""
 
     @property
     def pid(self) -> int: ...
 
-    def probe(self, probe: TimeProbe | ForwardProbe) -> Trace: ...
+    def probe(self, probe: TimedProbe) -> Trace: ...
 
     def close(self) -> None: ...
 
@@ -156,14 +160,16 @@ class PartResult:
 
 @dataclass(kw_only=True)
 class Bench:
-    """Everything that taking samples needs from outside. `record` is called once for each sample, as it is taken."""
+    """Everything that taking samples needs from outside. `record` is called once for each sample, as it is taken;
+    `extend` may turn it into one with more fields before that."""
 
     arms: Mapping[Role, StackConfig]
-    probe: TimeProbe | ForwardProbe
+    probe: TimedProbe
     start: Start
     record: Callable[[Sample], None]
     tick: Callable[[str], None]
     inspect: Callable[[Role, Trace], None]
+    extend: Callable[[Sample, Trace], Sample] = lambda sample, _trace: sample
     read_sensors: Callable[[], Reading] = sensors.read
     clock: Callable[[], float] = time.time
 
@@ -271,6 +277,7 @@ class Bench:
             valid=not why,
             why=why,
         )
+        sample = self.extend(sample, trace)
         self.record(sample)
         return sample, trace
 
@@ -280,6 +287,8 @@ class Bench:
             require_scheme(trace, self.arms[role].kv)
         except SchemeNotLive as error:
             return f"lever not applied: {error}"
+        if isinstance(self.probe, CacheProbe) and trace.doc["kv_stepped"] != trace.doc["kv_status"]:
+            return f"lever not applied: the steps began with {trace.doc['kv_stepped']!r}"
         if trace.doc["prompt_tokens"] != len(self.probe.token_ids):
             return f"prompt of {trace.doc['prompt_tokens']} tokens instead of {len(self.probe.token_ids)}"
         return ""

@@ -60,6 +60,10 @@ _ROWS = (
     Metric("peak_bytes", "peak memory", "bytes", "lower", _mib, True, "the allocator's peak, at the stated context"),
     Metric("rss_bytes", "RSS", "bytes", "lower", _mib, about="resident set of the process after the sample"),
     Metric("kv_bytes", "KV cache", "bytes", "lower", _mib, True, "live caches at the stated context, slack counted"),
+    Metric(
+        "kv_token_bytes", "KV per token", "bytes", "lower", _fixed(0), True, "kv_bytes over the tokens of the context"
+    ),
+    Metric("convert_ms", "KV conversion", "ms", "lower", _fixed(2), about="a filled native cache to its scheme"),
     Metric("artifact_bytes", "artifact", "bytes", "lower", _mib, True, "every model*.safetensors of the folder"),
     Metric("bpw", "bits per weight", "bits", "lower", _fixed(2), True, "tensor bytes x 8 / logical weights"),
     Metric("perplexity", "perplexity", "", "lower", _significant, about="teacher-forced, over the scored positions"),

@@ -1,8 +1,8 @@
 """A recorded arrival schedule, replayed turn by turn, and its timeline.
 
 A line of a schedule is one request: {"turn": 3, "prompt": "text" or [ids], "cancel": 9, ...}, turn the turn before
-which it arrives, cancel the one before which it is cancelled, everything else a field of `SamplingParams` or of `Request`
-(priority, deadline_s). Replay counts turns, not seconds, so it is the same every time.
+which it arrives, cancel the one before which it is cancelled, everything else a field of `SamplingParams`, or priority
+and deadline_s of `Request`. Replay counts turns, not seconds, so it is the same every time.
 """
 
 from __future__ import annotations

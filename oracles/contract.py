@@ -157,7 +157,32 @@ class BatchProbe:
         return tuple(token for row in self.rows for token in row)
 
 
-AnyProbe = Probe | GenerateProbe | TimeProbe | ForwardProbe | BatchProbe
+@dataclass(frozen=True, kw_only=True)
+class CacheProbe:
+    """One timed sample of a KV scheme behind a context, without sampling or scheduling.
+
+    `token_ids` fill native caches in chunks, once a process. From copies of those the caches are converted
+    `conversions` times; from the last `repeats` of them one token is fed outside the clock, which makes the room that
+    a full buffer lacks, and then `steps` seeded tokens one at a time. Seconds are means.
+    """
+
+    token_ids: tuple[int, ...]
+    steps: int
+    repeats: int = 1
+    conversions: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.token_ids:
+            raise errors.EmptyPrompt
+        for name in ("steps", "repeats", "conversions"):
+            value = self.__dict__[name]
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise errors.InvalidValue(name, value, "an integer >= 1")
+        if self.conversions < self.repeats:
+            raise errors.InvalidValue("conversions", self.conversions, f"at least as many as repeats: {self.repeats}")
+
+
+AnyProbe = Probe | GenerateProbe | TimeProbe | ForwardProbe | BatchProbe | CacheProbe
 
 
 @dataclass(frozen=True)
@@ -168,7 +193,8 @@ class Trace:
     after the run), prompt_tokens. A teacher-forced probe adds kv_live (per position, the scheme that its forward
     attended, read from the live caches just before it ran: "native", "affine8:g64", or "mixed" if layers differ).
     Generation adds tokens and finish_reason; the timed probes add prefill_s, decode_s, ttft_s, decode_tokens,
-    peak_bytes, rss_bytes, kv_bytes.
+    peak_bytes, rss_bytes, kv_bytes. A cache probe adds convert_s (None where the scheme converts nothing) and
+    kv_stepped, the live scheme that the timed steps began with; its prefill_s is of the one fill.
     """
 
     tensors: Mapping[str, Any]

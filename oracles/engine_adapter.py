@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from importlib import metadata
 from typing import Any
 
-from engine import CacheLayer, Request, SamplingParams, errors, machine
+from engine import CacheLayer, Request, SamplingParams, errors, machine, parse_kv
 from engine import load as load_engine
-from oracles.contract import BatchProbe, ForwardProbe, GenerateProbe, Probe, StackConfig, TimeProbe, Trace
-from oracles.timing import timed_decode, timed_forwards
+from oracles.contract import BatchProbe, CacheProbe, ForwardProbe, GenerateProbe, Probe, StackConfig, TimeProbe, Trace
+from oracles.timing import timed_caches, timed_decode, timed_forwards
 
 
 def load(config: StackConfig) -> EngineStack:
@@ -22,6 +23,7 @@ class EngineStack:
     def __init__(self, config: StackConfig) -> None:
         self.config = config
         self.engine = load_engine(config.model, dtype=config.dtype, kv=config.kv, prefill_chunk=config.chunk)
+        self.filled: tuple[tuple[int, ...], Any, float] = ((), None, 0.0)
 
     def probe(self, probe: Probe) -> Trace:
         ids, layers = list(probe.token_ids), "layers" in probe.want
@@ -67,7 +69,7 @@ class EngineStack:
                 last[:] = [fresh()]
                 return last[0]
 
-            return timed_forwards(one, probe.token_ids, probe.steps, probe.repeats)
+            return timed_forwards(one, probe)
 
         times = self.engine.run_graph(work)
         caches = last[0].describe()
@@ -76,7 +78,7 @@ class EngineStack:
 
     def batch(self, probe: BatchProbe) -> Trace:
         """In an engine of its own, whose turns are counted here."""
-        how = {"dtype": self.config.dtype, "kv": self.config.kv, "prefill_chunk": self.config.chunk}
+        how: dict[str, Any] = {"dtype": self.config.dtype, "kv": self.config.kv, "prefill_chunk": self.config.chunk}
         with load_engine(self.config.model, drive="manual", batch=len(probe.rows), **how) as engine:
             handles: dict[int, Any] = {}
             turn, idle = 0, False
@@ -91,6 +93,22 @@ class EngineStack:
         doc = self._doc(rows[0].kv_status, rows[0].caches, len(probe.token_ids))
         tensors = {f"row.{i}": row.taps["logprobs"] for i, row in enumerate(rows)}
         return Trace(tensors, doc | {"tokens": [token for row in rows for token in row.tokens]})
+
+    def cache(self, probe: CacheProbe) -> Trace:
+        asked = parse_kv(self.config.kv)
+
+        def work(fresh: Any) -> tuple[Any, dict[str, Any]]:
+            if self.filled[0] != probe.token_ids:
+                run, start = fresh(), time.perf_counter()
+                run.fill(probe.token_ids, self.config.chunk)
+                self.filled = (probe.token_ids, run, time.perf_counter() - start)
+            converts = asked.kind != "native" and not asked.on_write
+            return timed_caches(self.filled[1], self.filled[2], probe, converts=converts)
+
+        last, times = self.engine.run_graph(work)
+        caches = last.describe()
+        doc = self._doc(last.kv_status(), caches, len(probe.token_ids))
+        return Trace({}, doc | times | {"kv_bytes": sum(layer.kv_bytes for layer in caches)})
 
     def parameters(self) -> dict[str, str]:
         raise errors.NotBuilt("a list of the engine's parameters", "its logits are compared")

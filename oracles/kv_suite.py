@@ -23,7 +23,7 @@ from oracles.tiny import tiny_root
 CHUNKS = (2048, 7)
 STEPS = 8
 # Full attention: plain, with norms on heads, biased, looped, with experts; beside recurrences.
-FULL = ("qwen3", "olmo2", "mixtral", "qwen3_next")
+FULL = ("qwen3", "olmo2-untied-biased", "qwen3_moe", "qwen3_next")
 # Rings: beside full layers, with experts, with sinks, alone.
 RINGS = ("gemma3_text", "afmoe", "gpt_oss", "exaone_moe-sliding")
 UNIFORM = ("kv8:g32", "kv4:g32", "kv8:g32:start=20")

@@ -37,6 +37,19 @@ def planned_schemes(kv: str, layers: int) -> tuple[str, ...]:
     return tuple(NATIVE if asked is None else asked.name for asked in parse_kv(kv).layers(layers))
 
 
+def wanted_live(kv: str, caches: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """What `live_scheme` of these caches may say once the scheme that `kv` asks for is on: its name, or "mixed" where
+    layers differ; with :skip either.
+
+    Raises as `planned_schemes`.
+    """
+    planned = planned_schemes(kv, len(caches))
+    names = {name for name, cache in zip(planned, caches, strict=True) if not is_state(cache)} or {NATIVE}
+    if len(names) > 1:
+        return ("mixed",)
+    return (*names, "mixed") if parse_kv(kv).skip else (*names,)
+
+
 def kv_status(kv: str, caches: Sequence[Mapping[str, Any]]) -> str:
     """The live scheme in words; "native (start not reached)" when a quantised one was asked and never came on."""
     live = live_scheme(caches)
@@ -44,12 +57,14 @@ def kv_status(kv: str, caches: Sequence[Mapping[str, Any]]) -> str:
 
 
 def require_scheme(trace: Trace, kv: str) -> None:
-    """Raise `SchemeNotLive` unless every layer's live cache is of the scheme that `kv` asks for."""
+    """Raise `SchemeNotLive` unless every layer's live cache is of the scheme that `kv` asks for; with :skip some may be
+    native, not all."""
     caches = trace.doc["caches"]
     live = tuple(str(cache["scheme"]) for cache in caches)
     wanted = planned_schemes(kv, len(caches))
+    skip = parse_kv(kv).skip and any(a == w != NATIVE for a, w in zip(live, wanted, strict=True))
     fits = [
-        a == w or (w == NATIVE and a.split(":")[0] in DENSE) or is_state(cache)
+        a == w or ((w == NATIVE or skip) and a.split(":")[0] in DENSE) or is_state(cache)
         for a, w, cache in zip(live, wanted, caches, strict=True)
     ]
     if not caches or not all(fits):

@@ -5,10 +5,13 @@ Letters: L tokens of the probe, V vocabulary, N generated tokens, D hidden size.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import importlib
 import itertools
+import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any, ClassVar
@@ -30,9 +33,9 @@ from mlx_lm.sample_utils import make_logits_processors, make_sampler
 from mlx_lm.utils import load_config, load_model
 
 from engine import SamplingParams, errors, machine, parse_kv
-from oracles.contract import BatchProbe, ForwardProbe, GenerateProbe, Probe, StackConfig, TimeProbe, Trace
+from oracles.contract import BatchProbe, CacheProbe, ForwardProbe, GenerateProbe, Probe, StackConfig, TimeProbe, Trace
 from oracles.live import kv_status, live_scheme, scheme_name
-from oracles.timing import timed_decode, timed_forwards
+from oracles.timing import timed_caches, timed_decode, timed_forwards
 
 # The package attribute `generate` is the function of that name; this is the module.
 GENERATE = importlib.import_module("mlx_lm.generate")
@@ -71,6 +74,7 @@ class MlxLmStack:
         self.kv_arguments = {"kv_bits": kv_bits, "kv_group_size": group_size, "quantized_kv_start": start}
         self.eos_ids = _eos_ids(Path(config.model))
         self.tap: LayerTap | None = None
+        self.filled: tuple[tuple[int, ...], FilledCaches | None, float] = ((), None, 0.0)
 
     def probe(self, probe: Probe) -> Trace:
         caches = make_prompt_cache(self.model)
@@ -135,7 +139,7 @@ class MlxLmStack:
 
             return forward
 
-        times = timed_forwards(fresh, probe.token_ids, probe.steps, probe.repeats)
+        times = timed_forwards(fresh, probe)
         doc = self._doc(last[0], len(probe.token_ids))
         return Trace({}, doc | times | {"kv_bytes": sum(int(cache["kv_bytes"]) for cache in doc["caches"])})
 
@@ -168,6 +172,18 @@ class MlxLmStack:
         doc = self._doc(make_prompt_cache(self.model), len(probe.token_ids))
         tensors = {f"row.{i}": mx.stack(kept) for i, kept in enumerate(logprobs)}
         return Trace(tensors, doc | {"kv_status": "native", "tokens": [token for row in tokens for token in row]})
+
+    def cache(self, probe: CacheProbe) -> Trace:
+        ids, filled, fill_s = self.filled
+        if filled is None or ids != probe.token_ids:
+            start = time.perf_counter()
+            filled = FilledCaches(self, make_prompt_cache(self.model))
+            filled.fill(probe.token_ids)
+            fill_s = time.perf_counter() - start
+            self.filled = (probe.token_ids, filled, fill_s)
+        last, times = timed_caches(filled, fill_s, probe, converts=self.kv_arguments["kv_bits"] is not None)
+        doc = self._doc(last.caches, len(probe.token_ids))
+        return Trace({}, doc | times | {"kv_bytes": sum(int(cache["kv_bytes"]) for cache in doc["caches"])})
 
     def parameters(self) -> dict[str, str]:
         """Every parameter as loaded: its dtype, shape and the sha256 of its bytes."""
@@ -215,6 +231,37 @@ class MlxLmStack:
             "caches": described,
             "prompt_tokens": prompt_tokens,
         }
+
+
+@dataclass(frozen=True)
+class FilledCaches:
+    """mlx-lm's caches behind a context."""
+
+    stack: MlxLmStack
+    caches: list[Any]
+
+    def fill(self, token_ids: tuple[int, ...]) -> None:
+        chunk = self.stack.config.chunk
+        for start in range(0, len(token_ids), chunk):
+            self.stack.model(mx.array(token_ids[start : start + chunk])[None], cache=self.caches)
+            mx.eval(self.arrays())
+
+    def twin(self) -> FilledCaches:
+        return FilledCaches(self.stack, copy.deepcopy(self.caches))  # arrays are copied as handles, not as bytes
+
+    def convert(self) -> None:
+        GENERATE.maybe_quantize_kv_cache(self.caches, **self.stack.kv_arguments)
+
+    def arrays(self) -> Any:
+        return [cache.state for cache in self.caches]
+
+    def kv_status(self) -> str:
+        return kv_status(self.stack.config.kv, describe(self.caches))
+
+    def __call__(self, ids: mx.array) -> mx.array:
+        logits: mx.array = self.stack.model(ids, cache=self.caches)
+        self.convert()
+        return logits
 
 
 class LayerTap:

@@ -19,7 +19,17 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from engine import errors, use_blas
-from oracles.contract import AnyProbe, BatchProbe, ForwardProbe, GenerateProbe, Probe, StackConfig, TimeProbe, Trace
+from oracles.contract import (
+    AnyProbe,
+    BatchProbe,
+    CacheProbe,
+    ForwardProbe,
+    GenerateProbe,
+    Probe,
+    StackConfig,
+    TimeProbe,
+    Trace,
+)
 from oracles.recipe import Form, recipe_from, resolve
 
 # Loaded only here, in the child: the two oracles must never share a process.
@@ -36,6 +46,7 @@ PROBES: dict[str, type] = {
     "time": TimeProbe,
     "forward": ForwardProbe,
     "batch": BatchProbe,
+    "cache": CacheProbe,
 }
 
 
@@ -51,6 +62,8 @@ class Stack(Protocol):
     def forward(self, probe: ForwardProbe) -> Trace: ...
 
     def batch(self, probe: BatchProbe) -> Trace: ...
+
+    def cache(self, probe: CacheProbe) -> Trace: ...
 
     def parameters(self) -> dict[str, str]: ...
 
@@ -83,8 +96,10 @@ def answer(stack: Stack, request: Mapping[str, Any]) -> dict[str, Any]:
         trace = stack.time(probe)
     elif isinstance(probe, BatchProbe):
         trace = stack.batch(probe)
-    else:
+    elif isinstance(probe, ForwardProbe):
         trace = stack.forward(probe)
+    else:
+        trace = stack.cache(probe)
     if trace.tensors:
         import mlx.core as mx
 

@@ -49,7 +49,7 @@ class Attention:
         # What `engine.graph.fused` may join: query, key and value of the same input.
         own = spec.qkv is None and spec.reads is None and spec.projection is None and spec.values == "own"
         plain = own and (spec.gate is None or spec.gate.key is not None)
-        self.apart = [self.q, self.k, self.v] if plain else None
+        self.apart = [each for each in (self.q, self.k, self.v) if each is not None] if plain else []
         self.joined: LinearMap | None = None
         self.o = weights.linear(weights.join(path, spec.o), arch.dim, spec.heads * self.v_dim, spec.out_bias)
         self.q_norm = self.k_norm = None

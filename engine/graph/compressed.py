@@ -207,7 +207,7 @@ class CompressedAttention:
         self.turn = Turn(spec.rope)
 
     def __call__(self, x: mx.array, ctx: Forward, cache: int) -> mx.array:
-        spec, state, turn = self.spec, ctx.state(cache), self.turn
+        spec, state, turn = self.spec, ctx.lone_state(cache), self.turn
         B, L, _ = x.shape
         offset, (window, groups, index, *rest) = state.offset, state.slots
         low = self.q_norm(self.q_a(x))

@@ -37,6 +37,18 @@ class Forward:
         assert isinstance(kv, (LayerKV, RowsKV))
         return kv
 
+    def lone_kv(self, cache: int) -> LayerKV:
+        """The same for a module that has one position for all rows, so that no rows of unequal length come here."""
+        kv = self.kv(cache)
+        assert isinstance(kv, LayerKV)
+        return kv
+
+    def lone_state(self, cache: int) -> StateKV:
+        """A recurrent state, for such a module."""
+        state = self.state(cache)
+        assert isinstance(state, StateKV)
+        return state
+
     def state(self, cache: int) -> StateKV | RowsState:
         """A recurrent state."""
         state = self.caches[cache]

@@ -20,7 +20,7 @@ def fuse(decoder: Decoder) -> None:
     """Join query, key and value, and gate and up, wherever they are packed alike. `InvalidValue` where none is."""
     joined = 0
     for module in _modules(decoder.layers):
-        if isinstance(module, Attention) and module.apart is not None:
+        if isinstance(module, Attention) and module.apart:
             module.joined = _joined(module.apart)
             joined += module.joined is not None
         elif isinstance(module, Mlp) and module.gate is not None and not module.fused:

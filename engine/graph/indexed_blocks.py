@@ -56,7 +56,7 @@ class IndexedBlocks:
 
     def __call__(self, x: mx.array, ctx: Forward, cache: int) -> mx.array:
         B, L, _ = x.shape
-        index, scale = ctx.kv(cache + 1), self.spec.attention.scale
+        index, scale = ctx.lone_kv(cache + 1), self.spec.attention.scale
         offset = index.offset
         new = self.rope(self.k_norm(self.k(x).reshape(B, L, 1, -1)).transpose(0, 2, 1, 3), offset)
         ranked, _ = index.append(new, mx.zeros((B, 1, L, 0), new.dtype)).dense()  # [B, 1, S, E]
@@ -67,9 +67,7 @@ class IndexedBlocks:
         asked = self.q_norm(self.q(x).reshape(B, L, self.spec.heads, -1)).transpose(0, 2, 1, 3)
         seen = chosen(self.rope(asked, offset), ranked, ctx.masks.causal(L, offset), self.spec)  # [B, I, L, S]
         seen = mx.repeat(seen, self.spec.attention.heads // self.spec.heads, axis=1)  # [B, H, L, S]
-        keys, values = view.dense()
-        out = mx.fast.scaled_dot_product_attention(queries, keys, values, scale=scale, mask=seen)
-        return self.attention.output(out, x)
+        return self.attention.output(view.attend(queries, scale, ctx.masks, select=seen), x)
 
 
 def chosen(queries: mx.array, keys: mx.array, causal: mx.array, spec: IndexedBlocksSpec) -> mx.array:

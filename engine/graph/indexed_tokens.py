@@ -51,24 +51,26 @@ class IndexedTokens:
         self.rope = build_rope(spec.rope)
 
     def __call__(self, x: mx.array, ctx: Forward, cache: int) -> mx.array:
-        inner, L, offset = self.attention, x.shape[1], ctx.caches[cache].offset
+        inner, L, offset = self.attention, x.shape[1], ctx.lone_kv(cache).offset
         low = inner.low_rank(x)
         free, turned = inner.queries(low, offset)
-        latent, keys = ctx.kv(cache).append(*inner.latent(x, offset)).dense()
+        view = ctx.kv(cache).append(*inner.latent(x, offset))
         mask = ctx.masks.causal(L, offset) if L > 1 else None
         picked = self.picked(x, low, mask, ctx, cache + 1)  # [B, 1, L, P]
-        free = mx.depends(free, ctx.caches[cache + 1].arrays())  # what no step reads would wait unevaluated for ever
-        if picked is not None and mask is None:
-            latent, keys = (mx.take_along_axis(a, picked.swapaxes(-1, -2), axis=2) for a in (latent, keys))
-        elif picked is not None and mask is not None:
-            nothing = mx.zeros((*picked.shape[:-1], latent.shape[2]), dtype=mx.bool_)
-            mask = mx.put_along_axis(nothing, picked, mx.array(True), axis=-1) & mask  # [B, 1, L, S]
-        return inner.output(inner.attend(free, turned, latent, keys, mask), x)
+        free = mx.depends(free, ctx.lone_kv(cache + 1).arrays())  # what no step reads would wait unevaluated for ever
+        select = None
+        if picked is not None and L == 1:
+            latent, keys = (mx.take_along_axis(a, picked.swapaxes(-1, -2), axis=2) for a in view.dense())
+            view = view.over(latent, keys)
+        elif picked is not None:
+            nothing = mx.zeros((*picked.shape[:-1], offset + L), dtype=mx.bool_)
+            select = mx.put_along_axis(nothing, picked, mx.array(True), axis=-1)  # [B, 1, L, S]
+        return inner.output(inner.attend(free, turned, view, ctx.masks, select), x)
 
     def picked(self, x: mx.array, low: mx.array, mask: mx.array | None, ctx: Forward, cache: int) -> mx.array | None:
         """The keys of each query [B, 1, L, P], None where there is room for all. mask [L, S], None for one query."""
         B, L, _ = x.shape
-        spec, index = self.spec, ctx.kv(cache)
+        spec, index = self.spec, ctx.lone_kv(cache)
         offset = index.offset
         new = self.rope(self.k_norm(self.k(x)).reshape(B, 1, L, -1), offset)
         keys, _ = index.append(new, mx.zeros((B, 1, L, 0), new.dtype)).dense()  # [B, 1, S, E]

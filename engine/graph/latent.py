@@ -19,6 +19,8 @@ from engine.graph.params import Weights
 from engine.graph.renames import Arrays
 from engine.graph.rope import build_rope
 from engine.graph.spec import ArchSpec, GateSpec, QueryScale, RopeSpec
+from engine.kv.base import KVView
+from engine.kv.masks import Masks
 from engine.kv.spec import CacheSpec
 
 
@@ -89,7 +91,7 @@ class LatentAttention:
         self.rope = build_rope(spec.rope) if spec.rope else None
 
     def __call__(self, x: mx.array, ctx: Forward, cache: int) -> mx.array:
-        spec, L, offset = self.spec, x.shape[1], ctx.caches[cache].offset
+        spec, L, offset = self.spec, x.shape[1], ctx.lone_kv(cache).offset
         free, turned = self.queries(self.low_rank(x), offset)
         latent, keys = self.latent(x, offset)
         if spec.query_scale is not None:
@@ -97,19 +99,13 @@ class LatentAttention:
         if spec.kept == "heads":
             return self.output(self._attend_heads(free, turned, latent, keys, ctx, cache), x)
         view = ctx.views[cache] = ctx.kv(cache).append(latent, keys)
-        latent, keys = view.dense()
         if spec.joined and L > 1:
+            latent, keys = view.dense()
             whole = mx.concatenate([self.embed(latent, transpose=False), self._every_head(keys)], axis=-1)
-            out = mx.fast.scaled_dot_product_attention(
-                mx.concatenate([free, turned], axis=-1),
-                whole,
-                self.unembed(latent),
-                scale=spec.scale,
-                mask=view.mask(L, ctx.masks),
-            )
+            queries = mx.concatenate([free, turned], axis=-1)
+            out = view.over(whole, self.unembed(latent)).attend(queries, spec.scale, ctx.masks)
             return self.output(out, x)
-        mask = ctx.masks.causal(L, view.offset) if L > 1 else None
-        return self.output(self.attend(free, turned, latent, keys, mask), x)
+        return self.output(self.attend(free, turned, view, ctx.masks), x)
 
     def low_rank(self, x: mx.array) -> mx.array:
         """What the queries are made of: x itself, or its normalised map to q_rank values."""
@@ -135,23 +131,20 @@ class LatentAttention:
         return mx.expand_dims(latent, 1), self.rope(keys, offset) if self.rope else keys
 
     def attend(
-        self, free: mx.array, turned: mx.array, latent: mx.array, keys: mx.array, mask: mx.array | None
+        self, free: mx.array, turned: mx.array, view: KVView, masks: Masks, select: mx.array | None = None
     ) -> mx.array:
-        """Queries in two parts over S latents and turned keys -> [B, H, L, V]. mask: True where a key is seen.
+        """Queries in two parts over a view of S latents and turned keys -> [B, H, L, V]. select: as in `KVView.attend`.
 
         One query is moved into the latent's space; for more of them keys and values are made of the latents.
         """
-        scores = (turned * self.spec.scale) @ keys.swapaxes(-1, -2)  # [B, H, L, S]
-        if mask is not None:
-            scores = mx.where(mask, scores, mx.array(mx.finfo(scores.dtype).min, scores.dtype))
+        latent, keys = view.dense()
+        scale = self.spec.scale
+        bias = (turned * scale) @ keys.swapaxes(-1, -2)  # [B, H, L, S]
         if free.shape[2] == 1:
-            out = mx.fast.scaled_dot_product_attention(
-                self.embed(free), latent, latent, scale=self.spec.scale, mask=scores
-            )
-            return self.unembed(out)
-        return mx.fast.scaled_dot_product_attention(
-            free, self.embed(latent, transpose=False), self.unembed(latent), scale=self.spec.scale, mask=scores
-        )
+            near = view.over(latent, latent)
+            return self.unembed(near.attend(self.embed(free), scale, masks, bias=bias, select=select))
+        whole = view.over(self.embed(latent, transpose=False), self.unembed(latent))
+        return whole.attend(free, scale, masks, bias=bias, select=select)
 
     def output(self, out: mx.array, x: mx.array) -> mx.array:
         """What was attended [B, H, L, V], gated by x, through the last projection: [B, L, D]."""

@@ -14,6 +14,7 @@ from engine.graph.attention import Attention
 from engine.graph.forward import Forward
 from engine.graph.params import Weights
 from engine.graph.spec import ArchSpec, AttentionSpec
+from engine.kv.base import one
 from engine.kv.spec import CacheSpec
 
 
@@ -47,12 +48,12 @@ class BlockSparse:
     def __call__(self, x: mx.array, ctx: Forward, cache: int) -> mx.array:
         queries, view = self.attention.append(x, ctx, cache)
         B, H, L, _ = queries.shape
-        keys, values = view.dense()
+        keys, values = view.dense()  # `attend` would hide the future, which mlx-lm's mask does not
         K, S = keys.shape[1:3]
         queries = (self.spec.attention.scale * queries).reshape(B, K, H // K, L, -1)
         scores = queries @ mx.expand_dims(keys, 2).swapaxes(-1, -2)  # [B, K, H/K, L, S]
         if L > 1:
-            scores = scores + ctx.masks.causal(L, view.offset)
+            scores = scores + ctx.masks.causal(L, one(view.offset))
         seen = visible(self.spec, H, L, S).reshape(K, H // K, L, S)
         scores = scores + mx.where(seen, mx.array(0, scores.dtype), mx.array(-float("inf"), scores.dtype))
         scores = mx.softmax(scores, axis=-1, precise=True)

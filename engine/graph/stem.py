@@ -13,6 +13,7 @@ from engine.graph.forward import Forward
 from engine.graph.norms import build_norm
 from engine.graph.params import Embedding, Weights
 from engine.graph.spec import ArchSpec, HeadSpec, StemSpec
+from engine.kv.base import one
 
 
 class Stem:
@@ -32,7 +33,7 @@ class Stem:
         if scale is not None:
             x = x * (mx.array(scale, mx.bfloat16).astype(x.dtype) if self.spec.scale_bfloat16 else scale)
         if self.positions is not None:
-            offset = ctx.caches[0].offset
+            offset = one(ctx.caches[0].offset)
             x = x + self.positions(mx.arange(offset, offset + ctx.ids.shape[1]))
         return self.norm(x) if self.norm else x
 

@@ -22,6 +22,12 @@ from engine.types import CacheLayer
 Offset = int | mx.array
 
 
+def one(offset: Offset) -> int:
+    """The offset of a forward whose rows all have the same; modules that need it run no others (graph/rows.py)."""
+    assert isinstance(offset, int)
+    return offset
+
+
 @dataclass(frozen=True)
 class Saved:
     """A cache at one moment. `marks`: its counters; `arrays`: what it stores, None where nothing is yet.
@@ -105,24 +111,34 @@ class LayerCache(ABC):
 
     def extract(self, row: int) -> Self:
         """One row as a cache of its own; this one stays as it is."""
-        twin = copy.copy(self)
-        twin.restore(self.snapshot())
+        twin = self._twin()
         twin.filter([row])
         return twin
 
-    def merge(self, others: Sequence[Self]) -> Self:
-        """A cache of this one's rows and the others', behind each other; they stay as they are.
+    def extend(self, others: Sequence[Self]) -> None:
+        """Put the others' rows behind its own; they stay as they are.
 
-        Rows of another kind, or of unequal length where they cannot lie side by side, are `InvalidValue`.
+        Rows of another kind, or of unequal length where they cannot lie side by side, are `InvalidValue`, and nothing
+        is put.
         """
         saved = [cache.snapshot() for cache in (self, *others)]
         first = saved[0]
         for other in saved[1:]:
             if other.kind != first.kind or not (self.ragged or other.marks == first.marks):
                 raise InvalidValue("row", (other.kind, *other.marks), f"like the first: {(first.kind, *first.marks)}")
-        twin = copy.copy(self)
         columns = zip(*(s.arrays for s in saved), strict=True)
-        twin.hold(max(s.marks for s in saved), tuple(_joined_rows(column, self.ragged) for column in columns))
+        self.hold(max(s.marks for s in saved), tuple(_joined_rows(column, self.ragged) for column in columns))
+
+    def merge(self, others: Sequence[Self]) -> Self:
+        """A cache of this one's rows and the others', as `extend` would make of this one; this one stays as it is."""
+        twin = self._twin()
+        twin.extend(others)
+        return twin
+
+    def _twin(self) -> Self:
+        """Another cache that holds the same."""
+        twin = copy.copy(self)
+        twin.restore(self.snapshot())
         return twin
 
 
@@ -155,10 +171,14 @@ class KVView(ABC):
         *,
         softcap: float | None = None,
         sinks: mx.array | None = None,
+        bias: mx.array | None = None,
+        select: mx.array | None = None,
     ) -> mx.array:
         """Causal attention of `queries` [B, H, L, D] -> [B, H, L, D of the values].
 
         softcap bounds scores by cap * tanh(s / cap); sinks [H] are logits that take weight and give no value.
+        bias, floats [L, S] or [B or 1, H or 1, L, S], is added to the scores; select, booleans of such a shape, says
+        which of the keys that may be seen are. What a scheme cannot combine is `InvalidValue`.
         """
 
     @abstractmethod
@@ -166,8 +186,8 @@ class KVView(ABC):
         """Keys and values [B, K, S, D] as they are attended; a quantised view raises `InvalidValue`."""
 
     @abstractmethod
-    def mask(self, length: int, masks: Masks) -> mx.array | str | None:
-        """What the last `length` queries may see: an array [L, S], "causal", or None for every key."""
+    def over(self, keys: mx.array, values: mx.array) -> KVView:
+        """The same tokens, seen as these are, by keys and values [B, H or 1, S, D] that were made of `dense()`."""
 
 
 class LayerKV(LayerCache):

@@ -12,7 +12,7 @@ from functools import partial
 import mlx.core as mx
 
 from engine.errors import InvalidValue
-from engine.kv.base import KVView, LayerCache, LayerKV, Offset
+from engine.kv.base import KVView, LayerCache, LayerKV, Offset, one
 from engine.kv.masks import Masks
 from engine.kv.recurrent import StateKV
 
@@ -46,7 +46,7 @@ class RowsView(KVView):
 
     def __init__(self, views: Sequence[KVView]) -> None:
         self._views = views
-        self.offset = side_by_side([view.offset for view in views])
+        self.offset = side_by_side([one(view.offset) for view in views])
 
     def attend(
         self,
@@ -56,7 +56,11 @@ class RowsView(KVView):
         *,
         softcap: float | None = None,
         sinks: mx.array | None = None,
+        bias: mx.array | None = None,
+        select: mx.array | None = None,
     ) -> mx.array:
+        if bias is not None or select is not None:
+            raise InvalidValue("bias/select", "given", "absent: rows of unequal length have no common keys")
         out = [
             view.attend(queries[b : b + 1], scale, masks, softcap=softcap, sinks=sinks)
             for b, view in enumerate(self._views)
@@ -66,8 +70,8 @@ class RowsView(KVView):
     def dense(self) -> tuple[mx.array, mx.array]:
         raise InvalidValue("rows", len(self._views), "1: keys of unequal length do not lie in one array")
 
-    def mask(self, length: int, masks: Masks) -> mx.array | str | None:
-        raise InvalidValue("rows", len(self._views), "1: rows of unequal length have no common mask")
+    def over(self, keys: mx.array, values: mx.array) -> KVView:
+        raise InvalidValue("rows", len(self._views), "1: keys of unequal length do not lie in one array")
 
 
 class RowsState:
@@ -123,7 +127,7 @@ def settle(slots: Sequence[Slot]) -> None:
 
 def side_by_side(offsets: Sequence[int]) -> Offset:
     """One number where all rows agree, else int32 [B]."""
-    return offsets[0] if len(set(offsets)) == 1 else mx.array(offsets, mx.int32)
+    return offsets[0] if len(set(offsets)) == 1 else mx.array(list(offsets), mx.int32)
 
 
 def _stacked(column: Sequence[mx.array | None]) -> mx.array | None:

@@ -20,6 +20,8 @@ GROUP = 32
 SIGNS_SEED = 42
 # Added to a group's scale before its values are divided by it.
 FLOOR = 1e-8
+# The smallest positive float16: a key group's scale is no smaller, so that a key is off by half of it at most.
+LEAST = 2.0**-24
 # A key group's zero is about this many steps away at most, half of what float16 holds exactly: a small scale loses up
 # to a third when float16 rounds it, and its zero gains as much.
 MOST_STEPS = 1024
@@ -58,8 +60,7 @@ class TurboKeys(Storage):
         low, high = groups.min(axis=-1, keepdims=True), groups.max(axis=-1, keepdims=True)
         scale = (high - low) / (254 if self.bits == 8 else 2**self.bits - 1)
         reach = mx.maximum(mx.abs(low), mx.abs(high)) / MOST_STEPS
-        scale = mx.maximum(scale, reach).astype(mx.float16).astype(mx.float32)
-        scale = mx.where(scale == 0, 1.0, scale)
+        scale = mx.maximum(mx.maximum(scale, reach), LEAST).astype(mx.float16).astype(mx.float32)
         zero = mx.round((high + low) / (2 * scale)) if self.bits == 8 else mx.round(low / scale)
         least = -127 if self.bits == 8 else 0
         codes = mx.clip(mx.round(groups / scale - zero), least, least + 2**self.bits - (2 if self.bits == 8 else 1))
@@ -75,7 +76,10 @@ class TurboKeys(Storage):
 
 @dataclass(frozen=True)
 class TurboValues(Storage):
-    """Rotated values, each the nearest centroid of its group's RMS: codes and a scale in float16 per group."""
+    """Rotated values, each the nearest centroid of its group's RMS: codes and a scale in float16 per group.
+
+    A group whose RMS is below 2^-25 (3e-8) has the scale 0 in float16 and decodes to 0.
+    """
 
     bits: int
     group_size: int = GROUP
@@ -99,7 +103,9 @@ class TurboValues(Storage):
 def _signs(dim: int) -> mx.array:
     """Fixed signs [D], +1 or -1 in float32."""
     drawn = mx.random.randint(0, 2, (dim,), key=mx.random.key(SIGNS_SEED))
-    return drawn.astype(mx.float32) * 2 - 1
+    signs = drawn.astype(mx.float32) * 2 - 1
+    mx.eval(signs)  # it is kept: unevaluated, it would belong to the thread that asked first, and end with it
+    return signs
 
 
 def _nearest(x: mx.array, bits: int) -> mx.array:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import mlx.core as mx
 
 from engine.errors import InvalidValue
-from engine.kv.base import KVView
+from engine.kv.base import KVView, Offset
 from engine.kv.masks import Masks
 from engine.kv.storage import Affine, Parts
 
@@ -21,7 +21,7 @@ Visible = Callable[[int, Masks], "mx.array | str | None"]
 class DenseView(KVView):
     """Keys and values [B, K, S, D] as they are, in whatever order their cache keeps them."""
 
-    def __init__(self, keys: mx.array, values: mx.array, offset: int, visible: Visible) -> None:
+    def __init__(self, keys: mx.array, values: mx.array, offset: Offset, visible: Visible) -> None:
         self.keys, self.values, self.offset, self.visible = keys, values, offset, visible
 
     def attend(
@@ -32,10 +32,17 @@ class DenseView(KVView):
         *,
         softcap: float | None = None,
         sinks: mx.array | None = None,
+        bias: mx.array | None = None,
+        select: mx.array | None = None,
     ) -> mx.array:
-        mask = self.visible(queries.shape[2], masks)
+        L, S = queries.shape[2], self.keys.shape[2]
+        mask = _selected(self.visible(L, masks), select, masks, S, L)
         if softcap is not None:
+            if bias is not None:
+                raise InvalidValue("bias", "given", "None: nobody defines it on soft-capped scores")
             return self._attend_capped(queries, scale, softcap, mask, masks)
+        if bias is not None:
+            mask = _bounded(bias, _drawn(mask, masks, S, L))
         return mx.fast.scaled_dot_product_attention(
             queries, self.keys, self.values, scale=scale, mask=mask, sinks=sinks
         )
@@ -43,8 +50,8 @@ class DenseView(KVView):
     def dense(self) -> tuple[mx.array, mx.array]:
         return self.keys, self.values
 
-    def mask(self, length: int, masks: Masks) -> mx.array | str | None:
-        return self.visible(length, masks)
+    def over(self, keys: mx.array, values: mx.array) -> KVView:
+        return DenseView(keys, values, self.offset, self.visible)
 
     def _attend_capped(
         self, queries: mx.array, scale: float, softcap: float, mask: mx.array | str | None, masks: Masks
@@ -61,8 +68,7 @@ class DenseView(KVView):
         scores = mx.tanh(scores / softcap)
         scores = scores * softcap
         if mask is not None:
-            seen = masks.causal(L, keys.shape[-2] - L) if isinstance(mask, str) else mask
-            scores = mx.where(seen, scores, mx.array(mx.finfo(scores.dtype).min, scores.dtype))
+            scores = _bounded(scores, _by_heads(_drawn(mask, masks, keys.shape[-2], L), H, K))
         scores = mx.softmax(scores, precise=True, axis=-1)
         return (scores @ values).reshape(B, H, L, -1)
 
@@ -81,6 +87,8 @@ class AffineView(KVView):
         *,
         softcap: float | None = None,
         sinks: mx.array | None = None,
+        bias: mx.array | None = None,
+        select: mx.array | None = None,
     ) -> mx.array:
         """The op order of mlx-lm's quantized_scaled_dot_product_attention (models/base.py); with sinks, where mlx-lm
         raises, that of mlx-optiq (runtime/kv/rotating.py)."""
@@ -96,10 +104,12 @@ class AffineView(KVView):
             sinks = None if sinks is None else sinks.reshape(K, H // K)
         left, right = self.sides
         scores = _product(queries, keys, left, transpose=True)
-        mask = self.visible(L, masks)
+        if bias is not None:
+            scores = scores + _by_heads(bias, H, K)
+        S = scores.shape[-1]
+        mask = _drawn(_selected(self.visible(L, masks), select, masks, S, L), masks, S, L)
         if mask is not None:
-            seen = masks.causal(L, scores.shape[-1] - L) if isinstance(mask, str) else mask
-            scores = mx.where(seen, scores, mx.finfo(scores.dtype).min)  # [..., L, S]
+            scores = _bounded(scores, _by_heads(mask, H, K))  # [..., L, S]
         weights = mx.softmax(scores, axis=-1, precise=True) if sinks is None else _with_sinks(scores, sinks)
         out = _product(weights, values, right, transpose=False)
         return out.reshape(B, H, L, out.shape[-1])
@@ -107,8 +117,37 @@ class AffineView(KVView):
     def dense(self) -> tuple[mx.array, mx.array]:
         raise InvalidValue("kv", "a packed scheme", "native: this attention reads keys as they are")
 
-    def mask(self, length: int, masks: Masks) -> mx.array | str | None:
-        return self.visible(length, masks)
+    def over(self, keys: mx.array, values: mx.array) -> KVView:
+        return DenseView(keys, values, self.offset, self.visible)
+
+
+def _drawn(mask: mx.array | str | None, masks: Masks, keys: int, length: int) -> mx.array | None:
+    """A mask as an array, of `length` queries that are the last of `keys`."""
+    return masks.causal(length, keys - length) if isinstance(mask, str) else mask
+
+
+def _selected(
+    mask: mx.array | str | None, select: mx.array | None, masks: Masks, keys: int, length: int
+) -> mx.array | str | None:
+    """What may be seen by both."""
+    if select is None:
+        return mask
+    seen = _drawn(mask, masks, keys, length)
+    return select if seen is None else select & seen
+
+
+def _bounded(scores: mx.array, seen: mx.array | None) -> mx.array:
+    """Scores, the lowest number of their dtype where a key is not seen."""
+    if seen is None:
+        return scores
+    return mx.where(seen, scores, mx.array(mx.finfo(scores.dtype).min, scores.dtype))
+
+
+def _by_heads(x: mx.array, heads: int, kv_heads: int) -> mx.array:
+    """x [L, S] or [B or 1, H or 1, L, S], to be laid over scores [B, H, L, S] or, grouped, [B, K, H/K, L, S]."""
+    if x.ndim < 4 or heads == kv_heads:
+        return x
+    return mx.expand_dims(x, 2) if x.shape[1] == 1 else mx.unflatten(x, 1, (kv_heads, heads // kv_heads))
 
 
 def _with_sinks(scores: mx.array, sinks: mx.array) -> mx.array:

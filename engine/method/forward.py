@@ -1,12 +1,14 @@
-"""The bare graph over one cache: forwards without sampling, requests or schedule, as teacher forcing and measurements
-want them.
+"""The bare graph over caches of its own: forwards without sampling, requests or schedule, as teacher forcing and
+measurements want them.
 
 Letters: L tokens of a forward, V vocabulary.
 """
 
 from __future__ import annotations
 
+import copy
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import mlx.core as mx
@@ -33,8 +35,29 @@ class GraphRun:
     def __call__(self, ids: mx.array) -> mx.array:
         """Token ids [1, L] -> unevaluated logits [1, L, V]; the caches are converted as in generation."""
         logits = self.decoder.project(self.decoder.forward_hidden(ids, self.caches))
-        self.kv.convert(self.caches)
+        self.convert()
         return logits
+
+    def fill(self, token_ids: Sequence[int], chunk: int) -> None:
+        """Append tokens in forwards of at most `chunk`, evaluated, and convert nothing."""
+        for start in range(0, len(token_ids), chunk):
+            self.decoder.forward_hidden(mx.array(list(token_ids[start : start + chunk]))[None], self.caches)
+            mx.eval(self.arrays())
+
+    def convert(self) -> None:
+        """Carry out the plan on caches that have reached its start."""
+        self.kv.convert(self.caches)
+
+    def arrays(self) -> list[mx.array]:
+        """What the caches hold, for evaluation."""
+        return [array for cache in self.caches for array in cache.arrays()]
+
+    def twin(self) -> GraphRun:
+        """The same tokens under handles of their own: what is done to it leaves this one as it is."""
+        caches = [copy.copy(cache) for cache in self.caches]
+        for new, old in zip(caches, self.caches, strict=True):
+            new.restore(old.snapshot())
+        return GraphRun(self.decoder, self.kv, caches)
 
     def describe(self) -> tuple[CacheLayer, ...]:
         """The live caches, read from the arrays that are there now."""

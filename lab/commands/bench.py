@@ -8,12 +8,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lab.commands import bench_kv
 from lab.console import Output, progress_callback, wide_console
+from lab.flags import add_tier_flags, tier_kv
 
 if TYPE_CHECKING:
     from lab.graph_bench import ModelResult
 
-HELP = "decode, prefill or bare graph speed against mlx-lm, interleaved, with interval"
+HELP = "decode, prefill, bare graph or KV scheme speed against mlx-lm and optiq, interleaved, with interval"
 EXAMPLE = "frontier bench graph --models llama --launches 8"
 DEFAULT_MODEL = "smollm2-135m-instruct-fp32"
 SEED = 7
@@ -31,7 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         one.add_argument(
             "--against", choices=("mlx-lm", "optiq", "engine"), default="mlx-lm", help="engine: an A/A run"
         )
-        one.add_argument("--kv", default="native", help="KV scheme of both sides: native, kv8, kv4:g32, ...")
+        one.add_argument("--kv", help="KV scheme of both sides: native (default), kv8, kv4:g32, ...")
+        add_tier_flags(one, "--kv")
         one.add_argument("--rounds", type=int, default=4, metavar="N", help="quads of four samples (default: 4)")
         one.add_argument("--prompt-tokens", type=int, default=128, metavar="N")
         if task == "decode":
@@ -49,11 +52,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     graph.add_argument(
         "--launches", type=int, default=8, metavar="N", help="of two quads, in new processes (default: 8)"
     )
+    bench_kv.add_arguments(tasks.add_parser("kv", help="KV schemes behind a context: decode speed and conversion time"))
 
 
 def run(args: argparse.Namespace) -> int:
-    """Exit code 0 whatever a ratio is; `graph` has a criterion, and 1 when a row does not meet it."""
+    """Exit code 0 whatever a ratio is; `graph` and `kv` have a criterion, and 1 when a row does not meet it."""
     out = Output(as_json=args.json)
+    if args.task == "kv":
+        return bench_kv.run(args, out)
     return run_graph(args, out) if args.task == "graph" else run_task(args, out)
 
 
@@ -143,7 +149,7 @@ def run_task(args: argparse.Namespace, out: Output) -> int:
     from oracles.live import require_scheme
 
     check_sizes(args)
-    kv = str(parse_kv(args.kv))
+    kv = str(parse_kv(str(tier_kv(args, "--kv", out, "native"))))
     with progress_callback() as bar:
         folder = Path(resolve_model(args.model, progress=bar))
     limits = ceilings.measure(args.blas)

@@ -100,8 +100,8 @@ def _talk(conversation: Conversation, out: Output) -> list[dict[str, Any]]:
 
 def run(args: argparse.Namespace) -> int:
     sampling_params(args, seed=args.seed)
-    options = engine_options(args)
     out = Output(as_json=args.json)
+    options = engine_options(args, out)
     from engine import load  # loads MLX, after the BLAS was chosen and the flags were checked
 
     with progress_callback() as progress:

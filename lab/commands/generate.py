@@ -74,8 +74,8 @@ def document(g: Generation) -> dict[str, Any]:
 
 def run(args: argparse.Namespace) -> int:
     sampling = sampling_params(args, seed=args.seed, top_logprobs=args.top_logprobs)
-    options = engine_options(args)
     out = Output(as_json=args.json)
+    options = engine_options(args, out)
     from engine import load  # loads MLX, after the BLAS was chosen and the flags were checked
 
     with progress_callback() as progress:

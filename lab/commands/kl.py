@@ -6,22 +6,24 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from lab.console import Output, progress_callback, wide_console
-from lab.flags import DEFAULT_MODEL
+from lab.flags import DEFAULT_MODEL, add_tier_flags, tier_kv
 
 if TYPE_CHECKING:
     from evals.fidelity import FidelityResult
 
-HELP = "KL(reference || candidate) of KV schemes over positions that attended the quantised cache"
-EXAMPLE = "frontier kl --model smollm2-135m-instruct-fp32 --reference native --candidate kv8,kv4"
+HELP = "KL(reference || candidate) of KV schemes beside their bytes, over positions that attended the quantised cache"
+EXAMPLE = "frontier kl --model smollm2-135m-instruct-fp32 --reference native --candidate kv8,kv8/4,turbo:k8v3"
 CLASSES = ("L", "Q8", "QT")
 DEFAULT_TAIL = 32
+DEFAULT_CANDIDATE = "kv8,kv4"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of `frontier kl`."""
     parser.add_argument("--model", default=DEFAULT_MODEL, help=f"name, folder or hub id (default: {DEFAULT_MODEL})")
     parser.add_argument("--reference", default="native", metavar="KV", help="KV scheme of the reference")
-    parser.add_argument("--candidate", default="kv8,kv4", metavar="KV[,KV...]", help="KV schemes to judge")
+    parser.add_argument("--candidate", metavar="KV[,KV...]", help=f"KV schemes to judge (default: {DEFAULT_CANDIDATE})")
+    add_tier_flags(parser, "--candidate")
     parser.add_argument("--stack", default="engine", choices=("engine", "mlx-lm", "optiq"), help="who runs all arms")
     parser.add_argument("--dtype", default="auto", help="auto (the checkpoint's own), float32, bfloat16 or float16")
     parser.add_argument("--sequences", type=int, default=16, metavar="N", help="texts of the frozen set, at most 64")
@@ -33,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("step", "forward"),
         help="step: prefill, convert, then token by token, as served; forward: convert after token 1, then one forward",
     )
+    parser.add_argument("--plot", metavar="FILE", help="also draw bytes per token against KL, as .png or .svg")
     parser.add_argument("--fidelity-class", choices=CLASSES, help="also judge each candidate by this class's gate")
 
 
@@ -46,9 +49,14 @@ def run(args: argparse.Namespace) -> int:
     out = Output(as_json=args.json)
     if args.protocol == "forward" and args.tail is not None:
         raise errors.InvalidValue("--tail", args.tail, "only with --protocol step: forward feeds one forward")
-    names = [str(parse_kv(name)) for name in args.candidate.split(",")]
+    if args.plot is not None:
+        from lab.kl_figure import check_file
+
+        check_file("--plot", args.plot)
+    asked = str(tier_kv(args, "--candidate", out, DEFAULT_CANDIDATE))
+    names = [str(parse_kv(name)) for name in asked.split(",")]
     if len(set(names)) != len(names):
-        raise errors.InvalidValue("--candidate", args.candidate, "each scheme once")
+        raise errors.InvalidValue("--candidate", asked, "each scheme once")
     with progress_callback() as progress:
         folder = resolve_model(args.model, progress=progress)
         ids = sequences(load_tokenizer(folder), args.sequences, args.length + 1)
@@ -90,20 +98,29 @@ def details(result: FidelityResult) -> str:
 
 
 def show(out: Output, results: list[FidelityResult], args: argparse.Namespace) -> int:
-    """Print the table and the JSON document."""
+    """Print the table, smallest cache first, and the JSON document; draw the plot."""
     from rich.table import Table
 
     from evals.gate import gate
+    from lab.metrics import show as shown
 
-    table = Table(title=f"KL(ref || candidate) in nats, reference {args.stack} {args.reference}", box=None)
-    for column in ("candidate", "live", "mean", "95 % interval", "p99.9", "max", "top-1", "ln PPL ratio", "scored"):
-        table.add_column(column, no_wrap=True)
+    results = sorted(results, key=lambda result: result.candidate_token_bytes)
+    reference = shown("kv_token_bytes", results[0].reference_token_bytes)
+    table = Table(
+        title=f"KL(ref || candidate) in nats; reference {args.stack} {args.reference}, {reference} KV bytes per token "
+        f"at {args.length} tokens",
+        box=None,
+    )
+    columns = ("candidate", "live", "bytes/token", "mean", "95 % interval", "p99.9", "max", "top-1", "ln PPL ratio")
+    for column in (*columns, "scored"):
+        table.add_column(column, no_wrap=column != "candidate", overflow="fold")
     for result in results:
         report = result.report
         low, high = report.kl.low, report.kl.high
         table.add_row(
             result.candidate.kv,
             result.candidate_live,
+            shown("kv_token_bytes", result.candidate_token_bytes),
             f"{report.kl.value:.3g}",
             "none: one sequence" if low is None or high is None else f"{low:.3g} to {high:.3g}",
             f"{report.kl_p999:.3g}",
@@ -115,6 +132,12 @@ def show(out: Output, results: list[FidelityResult], args: argparse.Namespace) -
     wide_console(out).print(table)
     for result in results:
         out.line(details(result))
+    if args.plot is not None:
+        from lab.kl_figure import draw, save
+
+        figure, zero = draw(results, f"{args.model}: {len(results)} KV schemes against {args.reference}")
+        save(figure, args.plot)
+        out.line(f"plot: {args.plot}" + (f"; not drawn, a KL of 0: {', '.join(zero)}" if zero else ""))
     first = results[0]
     if first.report.floor is not None:
         out.line(f"A/A floor: mean {first.report.floor.kl_mean:.3g}, max {first.report.floor.kl_max:.3g} nats")

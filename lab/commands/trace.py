@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
         raise errors.InvalidValue("--out", str(args.out), "a file that ends in .svg, .png or .pdf")
     arrivals = read_schedule(args.schedule)
     with progress_callback() as progress:
-        engine = load(args.model, drive="manual", batch=args.batch, progress=progress, **engine_options(args))
+        engine = load(args.model, drive="manual", batch=args.batch, progress=progress, **engine_options(args, out))
     with engine:
         done = replay(engine, arrivals)
     table = Table(title=f"{len(done.moments)} turns, at most {args.batch} rows", box=None, pad_edge=False)

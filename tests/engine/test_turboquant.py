@@ -23,10 +23,11 @@ Floats = npt.NDArray[np.float64]
 Bytes = npt.NDArray[np.uint8]
 
 GROUP = 32
-DIMS = (64, 128, 256)
+DIMS = (64, 128, 256, 512)
 # Codes, in steps (keys) or in standard deviations (values). float32 is off by some 1e-6 of them here.
 MARGIN = 2e-5
 FAR = 1024  # steps from a key group to its zero, at most
+LEAST = 2.0**-24  # the smallest number above 0 that float16 holds
 
 
 def in_bits(codes: npt.NDArray[np.int64], bits: int) -> Bytes:
@@ -53,12 +54,13 @@ def keys_of(x: Floats, bits: int) -> tuple[Bytes, Any, Any, npt.NDArray[np.bool_
     """x [N, D] as packed codes, scales and zeros [N, G], and the tokens [N] for which they are beyond doubt.
 
     The scale is the range over the steps that `bits` give (254 between symmetric codes, stored with 127 added), but
-    never so small that the zero would be far; (code + zero) * scale is what is decoded.
+    never so small that the zero would be far or float16 has no such number; (code + zero) * scale is what is decoded.
     """
     groups = x.reshape(len(x), -1, GROUP)
     low, high = groups.min(-1), groups.max(-1)
     symmetric = bits == 8
     scale = np.maximum((high - low) / (254 if symmetric else 2**bits - 1), np.maximum(abs(low), abs(high)) / FAR)
+    scale = np.maximum(scale, LEAST)
     half, sure = steady_half(scale)
     scale = half.astype(np.float64)
     zero, steady = steady_round((high + low) / (2 * scale) if symmetric else low / scale)
@@ -156,6 +158,28 @@ def test_keys_far_from_zero_decode_within_half_a_step(bits: int, spread: float) 
     assert (off <= 0.5 * steps + 2**bits * np.maximum(steps / 2**11, 2.0**-25)).all()
     if not spread:
         assert (off <= np.abs(x.reshape(-1, GROUP)) / FAR).all()
+
+
+@pytest.mark.parametrize("size", [1e-5, 1e-6, 1e-7, 1e-8])
+def test_tokens_too_small_for_float16_are_off_by_less_than_its_smallest_number(size: float) -> None:
+    """Keys whose steps would be smaller, by half of it; values by their group's RMS where that is rounded to 0."""
+    x = np.random.default_rng(1).normal(size=(200, 64)).astype(np.float32) * np.float32(size)
+    for bits in TURBO_KEY_BITS:
+        keys, groups = TurboKeys(bits), x.reshape(-1, GROUP)
+        fine = np.ptp(groups, axis=-1) / (2**bits - 1) < LEAST
+        assert fine.all() or size > 1e-8
+        off = np.abs(np.array(keys.unpack(keys.pack(mx.array(x)[None, None]))).reshape(-1, GROUP) - groups)
+        assert off[fine].max(initial=0) <= LEAST / 2 * (1 + 1e-4)
+    turned = (x.astype(np.float64) @ rotation(64)).reshape(-1, GROUP)
+    rms = np.sqrt((turned**2).mean(-1))
+    for bits in TURBO_VALUE_BITS:
+        values = TurboValues(bits)
+        parts = values.pack(mx.array(x)[None, None])
+        zero = np.array(parts[1]).reshape(-1) == 0
+        assert zero[rms < 0.99 * LEAST / 2].all()
+        assert not zero[rms > 1.01 * LEAST / 2].any()
+        decoded = np.array(values.unpack(parts)).astype(np.float64).reshape(200, 64) @ rotation(64)
+        assert np.abs(decoded.reshape(-1, GROUP)[zero]).max(initial=0) < 1e-6 * LEAST
 
 
 def test_nothing_decodes_to_nothing() -> None:

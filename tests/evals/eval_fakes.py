@@ -11,7 +11,8 @@ from oracles.contract import OracleRefused, Probe, StackConfig, Trace
 from oracles.live import planned_schemes
 
 VOCAB, LAYERS = 40, 3
-NOISE = {"native": 0.0, "kv8": 0.01, "kv4": 0.2, "kv4:start=9": 0.2, "kv2": 1.0}
+NOISE = {"native": 0.0, "kv8": 0.01, "kv4": 0.2, "kv4:start=9": 0.2, "mixed": 0.1, "kv2": 1.0}
+KV_BYTES: dict[str, int] = {}  # of a layer; 10 where a scheme is not named
 SEQUENCES = [[int(t) for t in np.random.default_rng(i).integers(0, VOCAB, 17)] for i in range(6)]
 
 
@@ -62,10 +63,11 @@ class FakeArm:
         live = ["native" if j < first else scheme for j in range(len(ids))]
         base = np.random.default_rng(ids).normal(size=(len(ids), VOCAB))
         noise = np.random.default_rng([1, *ids]).normal(size=base.shape)
-        logits = base + NOISE[self.config.kv] * noise + (self.shift * noise if probe.head > 1 else 0)
+        logits = base + NOISE[self.config.kv.split(":/")[0]] * noise + (self.shift * noise if probe.head > 1 else 0)
         logits[0, 0] += 100  # the first position is never scored: a wrong row would show
-        bits = int(self.config.kv[2]) if scheme != "native" else None
-        cache = {"scheme": scheme, "bits": bits, "group_size": bits and 64, "offset": len(ids), "kv_bytes": 10}
+        bits = None if scheme == "native" else int(scheme[len("affine")])
+        cache = {"scheme": scheme, "bits": bits, "group_size": bits and 64, "offset": len(ids)}
+        cache["kv_bytes"] = KV_BYTES.get(self.config.kv, 10)
         if self.wrong == "nan":
             logits[-1, 3] = np.nan
         if self.wrong == "short":

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
+import eval_fakes
 import pytest
 from eval_fakes import FakeArm
 
@@ -61,6 +63,44 @@ def test_table_and_document_say_the_same(fake: list[dict[str, Any]], capsys: pyt
     assert (fake[0]["protocol"], fake[0]["tail"]) == ("step", 4)
 
 
+def test_rows_go_by_bytes_and_the_plot_is_written(
+    fake: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(eval_fakes, "KV_BYTES", {"kv8": 16, "kv4": 8, "kv2": 4})
+    file = tmp_path / "kl.svg"
+    assert main(["kl", "--model", "m", "--candidate", "kv8,kv2,native,kv4", "--plot", str(file), *SMALL]) == 0
+    out = capsys.readouterr().out
+    results = last_line(out)["results"]
+    assert [r["candidate"]["kv"] for r in results] == ["kv2", "kv4", "native", "kv8"]
+    # Three layers' bytes over 16 tokens.
+    assert [r["candidate_token_bytes"] for r in results] == [0.75, 1.5, 1.875, 3.0]
+    assert "reference engine native, 2 KV bytes per token at 16 tokens" in out
+    assert "not drawn, a KL of 0: native" in out
+    svg = file.read_text()
+    for words in ("kv2", "kv4", "kv8", "KV per token at 16 tokens, bytes", "KL, nats, 95 % interval"):
+        assert f">{words}<" in svg
+    assert ">native<" not in svg
+    first = file.read_bytes()
+    assert main(["kl", "--model", "m", "--candidate", "kv8,kv2,native,kv4", "--plot", str(file), *SMALL]) == 0
+    assert file.read_bytes() == first
+    png = tmp_path / "kl.png"
+    assert main(["kl", "--model", "m", "--candidate", "kv8", "--plot", str(png), *SMALL]) == 0
+    assert png.read_bytes().startswith(b"\x89PNG")
+
+
+def test_l2_is_the_plan_in_the_models_folder(
+    fake: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("engine.resolve_model", lambda name, progress=None: tmp_path, raising=False)
+    assert main(["kl", "--model", "m", "--l2", *SMALL]) == 2
+    assert "kv_config.json: not there" in capsys.readouterr().err
+    (tmp_path / "kv_config.json").write_text(json.dumps([{"layer_idx": i, "bits": 4} for i in range(3)]))
+    assert main(["kl", "--model", "m", "--l2", *SMALL]) == 0
+    kv = f"mixed:{tmp_path / 'kv_config.json'}"
+    assert [arm.kv for arm in fake[-1]["candidates"]] == [kv]
+    assert f"--l2: --candidate {kv}" in capsys.readouterr().out
+
+
 def test_flags_reach_the_arms(fake: list[dict[str, Any]]) -> None:
     flags = ["--stack", "mlx-lm", "--reference", "kv8", "--candidate", "kv4", "--dtype", "float32"]
     assert main(["kl", "--model", "m", *flags, "--protocol", "forward", *SIZE]) == 0
@@ -101,6 +141,9 @@ def test_a_failed_gate_is_exit_code_one_and_an_open_one_is_not(
         (["--length", "1"], "length"),
         (["--tail", "128"], "tail=128"),
         (["--length", "9000"], "length=9001"),
+        (["--plot", "kl.pdf"], "ends in .png or .svg"),
+        (["--plot", "/nowhere/kl.svg"], "a folder that is there"),
+        (["--l1", "--candidate", "kv8"], "without --l1"),
     ],
 )
 def test_bad_flags_are_one_line_and_exit_code_two(

@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 import json
-import shutil
-import string
 from pathlib import Path
 
 import pytest
 
 from lab.cli import main
-from oracles.tiny import tiny_model
-
-CHARACTERS = (string.ascii_letters + string.digits + string.punctuation + " \n")[:95]
+from oracles.characters import character_model
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny llama whose ids are characters; 0 is <unk>, 1 is <eos>."""
-    from tokenizers import Tokenizer, decoders, models
-
-    path = tmp_path_factory.mktemp("kl") / "tiny"
-    shutil.copytree(tiny_model("llama"), path)
-    vocab = {"<unk>": 0, "<eos>": 1, **{c: i + 2 for i, c in enumerate(CHARACTERS)}}
-    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[], unk_token="<unk>"))
-    tokenizer.decoder = decoders.Fuse()
-    tokenizer.save(str(path / "tokenizer.json"))
-    kinds = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<eos>", "unk_token": "<unk>"}
-    (path / "tokenizer_config.json").write_text(json.dumps(kinds))
-    return path
+    return character_model("llama", root=tmp_path_factory.mktemp("kl"))
 
 
 SIZE = ["--sequences", "4", "--length", "24", "--tail", "8", "--blas", "bundled"]
@@ -44,6 +29,24 @@ def test_a_whole_run_prints_one_document_with_what_was_measured(
     assert (kv4["report"]["counted"], kv4["report"]["total"]) == (32, 32)
     assert kv4["report"]["floor"]["kl_max"] == 0.0
     assert kv4["machine"].endswith("bundled")
+
+
+@pytest.mark.matrix
+def test_every_kind_of_scheme_is_live_where_it_is_scored(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = folder / "kv_config.json"
+    plan.write_text(json.dumps([{"layer_idx": 0, "bits": 8}, {"layer_idx": 2, "k_bits": 4, "v_bits": 2}]))
+    live = {
+        "kv8": "affine8:g64", "kv8/4:g32": "affine8/4:g32", "turbo:k8v3": "turbo:k8v3", "turbo:k4v4": "turbo:k4v4",
+        "kv4:g32:on-write": "affine4:g32", "kv8:g64:skip": "affine8:g64", f"mixed:{plan}": "mixed",
+    }  # fmt: skip
+    assert main(["kl", "--model", str(folder), "--candidate", ",".join(live), "--json", *SIZE]) == 0
+    results = json.loads(capsys.readouterr().out)["results"]
+    assert {r["candidate"]["kv"].replace("kv8:skip", "kv8:g64:skip"): r["candidate_live"] for r in results} == live
+    assert [r["candidate_token_bytes"] for r in results] == sorted(r["candidate_token_bytes"] for r in results)
+    for result in results:
+        assert (result["report"]["counted"], result["report"]["total"]) == (32, 32)
+        assert result["report"]["kl"]["value"] > 0
+        assert result["candidate_token_bytes"] == result["candidate_kv_bytes"] / 24 < result["reference_token_bytes"]
 
 
 @pytest.mark.parametrize(

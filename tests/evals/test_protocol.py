@@ -69,6 +69,32 @@ def test_a_mixed_plan_counts_where_each_layer_is_of_its_plan(tmp_path: Path) -> 
         mixed(tmp_path, layers=(8, None, 8))
 
 
+def skipping(live: str, *schemes: str, layout: str = "full") -> np.ndarray:
+    caches = [{"scheme": scheme, "layout": layout if scheme == "native" else "full"} for scheme in schemes]
+    doc = dict(answer().doc) | {"kv_live": ["native"] * 12 + [live] * 4, "caches": caches, "kv_status": live}
+    return scored_logits(Trace(answer().tensors, doc), config("kv8:skip"), PLAN, 0)
+
+
+def test_a_skipped_layer_counts_where_another_holds_the_scheme() -> None:
+    assert skipping("mixed", "affine8:g64", "native").shape == (4, 40)
+    assert skipping("affine8:g64", "affine8:g64", "affine8:g64").shape == (4, 40)
+    with pytest.raises(LeverNotApplied, match="'native' instead of 'affine8:g64' or 'mixed'; 0 of 4"):
+        skipping("native", "affine8:g64", "native")
+    with pytest.raises(SchemeNotLive, match="layer 0: native instead of affine8:g64"):
+        skipping("mixed", "native", "native")
+    with pytest.raises(SchemeNotLive, match="layer 1: affine4:g64 instead of affine8:g64"):
+        skipping("mixed", "affine8:g64", "affine4:g64")
+
+
+def test_a_recurrent_state_is_of_no_scheme(tmp_path: Path) -> None:
+    """A plan that names every layer with keys is one scheme, whatever the states beside them are."""
+    file = tmp_path / "kv_config.json"
+    file.write_text(json.dumps([{"layer_idx": 1, "bits": 8, "group_size": 64}]))
+    caches = [{"scheme": "native", "layout": "state:2"}, {"scheme": "affine8:g64", "layout": "full"}]
+    doc = dict(answer().doc) | {"kv_live": ["affine8:g64"] * 16, "caches": caches, "kv_status": "affine8:g64"}
+    assert scored_logits(Trace(answer().tensors, doc), config(f"mixed:{file}"), PLAN, 0).shape == (4, 40)
+
+
 def test_the_ids_of_a_run_are_named_by_a_digest_of_all_of_them() -> None:
     def digest(sequences: list[list[int]]) -> str:
         return run_fidelity(config(), [config("kv8")], sequences, tail=4, start=FakeArm)[0].ids_sha256

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -136,8 +137,11 @@ def test_model_flags(fake: FakeEngine, flags: str, options: dict[str, Any]) -> N
 @pytest.mark.parametrize(
     ("flags", "named"),
     [
-        ("-p x --l2", "not built"),
+        ("-p x --l2", "'m' is neither a folder"),
         ("-p x --l1 --kv kv8", "--l1"),
+        ("-p x --l1 --kv native", "--l1"),
+        ("-p x --l2 --kv kv8", "--l2"),
+        ("-p x --l2 --kv-bits 8", "--l2"),
         ("-p x --l1 --l2", "not allowed with"),
         ("-p x --kv kv8 --kv-bits 8", "--kv-bits"),
         ("-p x --kv-group-size 32", "only together with --kv-bits"),
@@ -156,6 +160,20 @@ def test_generate_refuses(fake: FakeEngine, capsys: pytest.CaptureFixture[str], 
     assert named in err
     assert err.count("\n") == 1
     assert fake.requests == []
+
+
+def test_l2_is_the_plan_in_the_models_folder(
+    fake: FakeEngine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    line = ["--model", str(tmp_path), "-p", "x", "--l2"]
+    assert cli.main(["generate", *line]) == 2
+    assert f"{tmp_path / 'kv_config.json'}: not there" in capsys.readouterr().err
+    assert fake.requests == []
+    (tmp_path / "kv_config.json").write_text('[{"layer_idx": 0, "bits": 8}]')
+    assert cli.main(["generate", *line]) == 0
+    assert fake.loaded["kv"] == f"mixed:{tmp_path / 'kv_config.json'}"
+    assert capsys.readouterr().out.startswith(f"--l2: --kv mixed:{tmp_path / 'kv_config.json'}\n")
 
 
 def test_empty_prompt_is_refused(fake: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:

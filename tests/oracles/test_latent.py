@@ -12,7 +12,9 @@ from engine import errors, load, parse_kv
 from engine.graph.families import build_spec
 from engine.graph.latent import LatentAttention, LatentSpec
 from engine.graph.params import Weights
+from engine.kv.masks import Masks
 from engine.kv.plan import KVPlan
+from engine.kv.views import DenseView
 from oracles.architectures import LOADED_CHUNK, forced
 from oracles.client import Worker
 from oracles.contract import StackConfig
@@ -48,9 +50,10 @@ def test_a_query_in_the_latents_space_is_the_query_over_whole_keys() -> None:
     x = mx.random.normal((2, 9, 64))
     free, turned = mixer.queries(mixer.low_rank(x), 0)
     latent, keys = mixer.latent(x, 0)
-    whole = mixer.attend(free, turned, latent, keys, mask=None)
+    view = DenseView(latent, keys, 0, lambda length, masks: None)  # every key is seen
+    whole = mixer.attend(free, turned, view, Masks())
     for i in range(9):
-        alone = mixer.attend(free[:, :, i : i + 1], turned[:, :, i : i + 1], latent, keys, mask=None)
+        alone = mixer.attend(free[:, :, i : i + 1], turned[:, :, i : i + 1], view, Masks())
         # Products of 64 and 32 terms in another order: float32 keeps 7 digits of values near 1.
         assert mx.abs(whole[:, :, i : i + 1] - alone).max() < 1e-5
 
