@@ -1,0 +1,152 @@
+"""What a running batch promises beside equal rows: isolation, memory, modes, and levers that keep bits."""
+
+from __future__ import annotations
+
+import gc
+import random
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from engine import Request, SamplingParams, errors, load
+from engine.config import EngineConfig
+from engine.graph.params import Linear
+from engine.sched.modes import resolve_mode
+from oracles.tiny import tiny_model
+
+BAD = 50
+
+
+def ask(prompt: tuple[int, ...], tokens: int = 6, **sampling: Any) -> Request:
+    params = SamplingParams(max_tokens=tokens, ignore_eos=True, **sampling)
+    return Request(prompt=prompt, sampling=params, delivery="collect", taps=("logits",))
+
+
+def test_a_row_of_nan_logits_ends_alone() -> None:
+    """One embedding row of NaN, of a model whose head is its own: only a prompt with that token sees it."""
+    with load(tiny_model("qwen3"), drive="manual") as engine:
+        table = engine._model.decoder.stem.table
+        head = engine._model.decoder.head
+        assert isinstance(table.as_linear, Linear)
+        head.linear = Linear(mx.array(table.as_linear.weight), None)
+        good = [engine.submit(ask((5, 9, 2))).result(), engine.submit(ask((7, 7, 3, 8))).result()]
+        table.as_linear.weight[BAD] = float("nan")
+        rows = [engine.submit(ask((5, 9, 2))), engine.submit(ask((4, BAD, 6))), engine.submit(ask((7, 7, 3, 8)))]
+        while engine.step():
+            pass
+        with pytest.raises(errors.BadLogits, match="token 0"):
+            rows[1].result()
+        for handle, alone in zip((rows[0], rows[2]), good, strict=True):
+            assert np.array_equal(np.array(handle.result().taps["logits"]), np.array(alone.taps["logits"]))
+
+
+def test_a_row_keeps_its_caches_when_others_join_and_leave(llama_folder: Path) -> None:
+    with load(llama_folder, drive="manual") as engine:
+        first = engine.submit(ask((5, 9, 2, 7), tokens=12))
+        engine.step()
+        row = engine._scheduler._active[first.id].row
+        before = list(row.caches)  # type: ignore[union-attr]
+        engine.submit(ask((8, 3), tokens=3))
+        for _ in range(6):
+            engine.step()
+        assert all(a is b for a, b in zip(before, row.caches, strict=True))  # type: ignore[union-attr]
+        assert len(first.result().tokens) == 12
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2"])
+def test_memory_returns_to_where_it_began(family: str) -> None:
+    rng = random.Random(3)
+    with load(tiny_model(family), drive="manual", prefill_chunk=16, batch=5) as engine:
+
+        def run(count: int) -> int:
+            handles = []
+            for i in range(count):
+                prompt = tuple(rng.randrange(2, 90) for _ in range(rng.choice((1, 5, 20, 60))))
+                temperature = rng.choice((0.0, 1.0))
+                handles.append(engine.submit(ask(prompt, tokens=rng.randint(1, 6), temperature=temperature, seed=i)))
+                if rng.random() < 0.2:
+                    handles[-1].cancel()
+            while engine.step():
+                pass
+            while handles:
+                handles.pop().result()
+            gc.collect()
+            mx.clear_cache()
+            return mx.get_active_memory()
+
+        start = run(20)
+        assert run(200) == start
+
+
+@pytest.mark.matrix
+def test_memory_is_flat_over_five_thousand_steps() -> None:
+    """What is held beside the caches is the same after 5,000 tokens: nothing waits unevaluated behind it."""
+    with load(tiny_model("llama"), drive="manual") as engine:
+        for prompt in ((5, 9, 2), (7, 3)):
+            params = SamplingParams(max_tokens=5000, ignore_eos=True)
+            engine.submit(Request(prompt=prompt, sampling=params, delivery="collect"))
+        seen = []
+        for step in range(5000):
+            engine.step()
+            if step % 1000 == 500:
+                mx.clear_cache()
+                held = sum(layer.kv_bytes for s in engine._scheduler._active.values() for layer in s.row.describe())  # type: ignore[union-attr]
+                seen.append(mx.get_active_memory() - held)
+        assert max(seen) - min(seen) < 64 * 1024  # the tokens themselves, and what a step holds, which differs by turns
+
+
+@pytest.mark.parametrize("quant", ["q4g32", "mixed"])
+def test_fused_projections_keep_every_bit(quant: str) -> None:
+    ids = [int(i) for i in np.random.Generator(np.random.PCG64(2)).integers(2, 90, 23)]
+    folder = tiny_model("qwen3", quant=quant)
+    with load(folder) as plain, load(folder, fuse="quantized") as fused:
+        assert np.array_equal(np.array(plain.logits(ids, chunk=7)), np.array(fused.logits(ids, chunk=7)))
+        one, other = (engine.generate(ids, SamplingParams(max_tokens=12)) for engine in (plain, fused))
+        assert one.tokens == other.tokens
+        assert (one.plan.fuse, other.plan.fuse) == ("none", "quantized")
+
+
+def test_fusion_is_refused_where_nothing_can_be_joined(llama_folder: Path) -> None:
+    with pytest.raises(errors.InvalidValue, match="fuse"):
+        load(llama_folder, fuse="quantized")
+
+
+def test_modes() -> None:
+    assert resolve_mode("auto", "cpu", "") == ("composition", "together")
+    assert resolve_mode("auto", "cpu", "one position") == ("composition", "one by one")
+    assert resolve_mode("auto", "gpu", "") == ("invariant", "one by one")
+    assert resolve_mode("fast", "gpu", "") == ("fast", "together")
+    with pytest.raises(errors.NotBuilt, match="composition"):
+        resolve_mode("composition", "gpu", "")
+
+
+@pytest.mark.parametrize("mode", ["composition", "invariant", "fast"])
+def test_the_modes_are_one_on_the_cpu(llama_folder: Path, mode: str) -> None:
+    with load(llama_folder, drive="manual", batch_mode=mode) as engine:
+        asked = [ask((5, 9, 2, 7)), ask((8,)), ask((3, 3, 3, 3, 3, 3, 3))]
+        alone = [engine.submit(request).result() for request in asked]
+        handles = [engine.submit(request) for request in asked]
+        for handle, one in zip(handles, alone, strict=True):
+            got = handle.result()
+            assert np.array_equal(np.array(got.taps["logits"]), np.array(one.taps["logits"]))
+            assert (got.plan.batch_mode, got.plan.rows) == (mode, "together")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("batch", 0),
+        ("batch", True),
+        ("queue", 0),
+        ("room", -1),
+        ("idle_s", 0),
+        ("batch_mode", "exact"),
+        ("fuse", "all"),
+    ],
+)
+def test_bad_values_are_refused(field: str, value: object) -> None:
+    with pytest.raises(errors.InvalidValue, match=field):
+        EngineConfig.from_dict({"model": "x", field: value})
