@@ -136,7 +136,8 @@ class BatchProbe:
     """Greedy rows in one batch: row i arrives before turn `joins[i]` and makes `limits[i]` tokens, EOS or not.
 
     The answer: "tokens" (of all rows, one behind the other, in the document) and the arrays "row.<i>" [N, V], logprobs
-    in the logits' dtype.
+    in the logits' dtype. An oracle whose batch gives a row other bits than its own plain decoding answers with the
+    latter, and says so in "apart": row -> max |diff|.
     """
 
     rows: tuple[tuple[int, ...], ...]

@@ -144,7 +144,8 @@ class MlxLmStack:
         return Trace({}, doc | times | {"kv_bytes": sum(int(cache["kv_bytes"]) for cache in doc["caches"])})
 
     def batch(self, probe: BatchProbe) -> Trace:
-        """mlx-lm's BatchGenerator, a row inserted before each turn that it is to join."""
+        """The BatchGenerator, a row inserted before each turn that it is to join; each row then runs alone as well,
+        and where the batch is not what it is alone, the row alone is the answer, and the gap is told."""
         if self.kv_arguments["kv_bits"] is not None:
             raise errors.InvalidValue("kv", self.config.kv, "native: mlx-lm's batch takes no packed caches")
         size = len(probe.rows)
@@ -169,9 +170,19 @@ class MlxLmStack:
                 left -= response.finish_reason is not None
             turn += 1
         generator.close()
+        apart: dict[str, float] = {}
+        for i, ids in enumerate(probe.rows):
+            params = SamplingParams(max_tokens=probe.limits[i], ignore_eos=True)
+            alone = list(self._steps(ids, make_prompt_cache(self.model), params))
+            rows_alone, rows_batch = mx.stack([row for _, row in alone]), mx.stack(logprobs[i])
+            if not mx.array_equal(rows_alone, rows_batch):
+                gap = mx.abs(rows_alone.astype(mx.float32) - rows_batch.astype(mx.float32)).max().item()
+                apart[f"row.{i}"] = float(gap)
+                tokens[i], logprobs[i] = [token for token, _ in alone], [row for _, row in alone]
         doc = self._doc(make_prompt_cache(self.model), len(probe.token_ids))
         tensors = {f"row.{i}": mx.stack(kept) for i, kept in enumerate(logprobs)}
-        return Trace(tensors, doc | {"kv_status": "native", "tokens": [token for row in tokens for token in row]})
+        flat = [token for row in tokens for token in row]
+        return Trace(tensors, doc | {"kv_status": "native", "tokens": flat, "apart": apart})
 
     def cache(self, probe: CacheProbe) -> Trace:
         ids, filled, fill_s = self.filled

@@ -233,6 +233,7 @@ def _run_cell(cell: Cell, sides: tuple[Side, Side], bisect: bool) -> CellResult:
     result = CellResult(
         cell,
         EQUAL if difference is None else DIFFERS,
+        _apart(theirs),
         difference=difference,
         positions=int(theirs.tensors[name].shape[0]),
         distinct_tokens=len(set(theirs.doc.get("tokens", ()))),
@@ -242,6 +243,14 @@ def _run_cell(cell: Cell, sides: tuple[Side, Side], bisect: bool) -> CellResult:
     if difference is not None and bisect and not isinstance(cell.probe, BatchProbe):
         return replace(result, bisect=_bisect(cell, sides, theirs))
     return result
+
+
+def _apart(reference: Trace) -> str:
+    """Where a reference's batch is not its own plain decoding, in words; the largest gap to one digit."""
+    gaps = reference.doc.get("apart") or {}
+    if not gaps:
+        return ""
+    return f"{reference.doc['stack']}'s batch is off its own plain decoding here, which the rows are compared with"
 
 
 def _both(probe: Probe | GenerateProbe | BatchProbe, sides: tuple[Side, Side]) -> tuple[Trace | None, Trace | None]:

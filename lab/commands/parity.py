@@ -104,7 +104,7 @@ def describe(row: dict[str, Any]) -> str:
 
     found, layer = row["difference"], row["bisect"]
     if found is None:
-        return escape(" ".join(row["why"].split())) if row["why"] else ""
+        return escape(" ".join(row["why"].split()))
     size = "" if found["max_abs_diff"] is None else f", max |diff| {float(found['max_abs_diff']):.3g}"
     where = "" if found["position"] is None else f" at {found['position']}"
     text = f"{found['tensor']}{where}{size} ({found['why']})"
