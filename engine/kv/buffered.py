@@ -14,9 +14,6 @@ from engine.kv.scheme import Scheme
 from engine.kv.storage import Parts, Storage
 from engine.types import CacheLayer
 
-# Tokens that are packed at a time when a filled cache is converted, so that its peak stays near what it holds.
-BLOCK = 1024
-
 
 class BufferedKV(LayerKV):
     """Keys and values of one layer. `layout`: which tokens are kept, as reports name it."""
@@ -77,9 +74,9 @@ def _repacked(buffer: Parts | None, old: Storage, new: Storage) -> Parts | None:
     if buffer is None:
         return None
     tokens, packed = capacity(buffer), None
-    for start in range(0, tokens, BLOCK):
-        block = new.pack(old.unpack(part(buffer, start, start + BLOCK)))
-        if tokens <= BLOCK:
+    for start in range(0, tokens, new.block):
+        block = new.pack(old.unpack(part(buffer, start, start + new.block)))
+        if tokens <= new.block:
             return block
         packed = packed or room(block, tokens)
         write(packed, block, start)
