@@ -152,8 +152,8 @@ class Timing:
 class CacheLayer:
     """What one layer's cache really is, read from the live object. Bytes include allocation slack.
 
-    scheme: how values are stored; layout: which tokens are, "full", "rotating:<size>", "chunked:<size>", or
-    "state:<arrays>" for a recurrent state.
+    scheme: how keys and values are stored; layout: which tokens are, "full", "rotating:<size>", "chunked:<size>", or
+    "state:<arrays>" for a recurrent state. bits: of keys, value_bits: of values; None where they are kept as they are.
     """
 
     layer: int
@@ -161,6 +161,7 @@ class CacheLayer:
     offset: int
     dtype: str
     bits: int | None
+    value_bits: int | None
     group_size: int | None
     kv_bytes: int
     layout: str = "full"

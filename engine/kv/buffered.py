@@ -70,6 +70,7 @@ class BufferedKV(LayerKV):
         )
 
 
+            value_bits=self.scheme.values.bits,
 def _repacked(buffer: Parts | None, old: Storage, new: Storage) -> Parts | None:
     if buffer is None:
         return None
