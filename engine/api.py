@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from types import TracebackType
 from typing import Any, TypeVar, cast
 
@@ -22,10 +23,13 @@ from engine.artifacts.tokenizer import Tokenizer, load_tokenizer
 from engine.config import EngineConfig
 from engine.errors import EmptyPrompt, InvalidValue, NotBuilt, TemplateMissing, UnknownField
 from engine.graph.model import Model, load_model
+from engine.kv.base import LayerCache
 from engine.kv.plan import KVPlan
+from engine.kv.project import Projector, prefill_lengths
 from engine.kv.request import parse_kv
 from engine.method.decode import DecodeRow, forced_bounds, teacher_force
 from engine.method.forward import GraphRun
+from engine.method.rehearse import rehearse
 from engine.method.text import TextStream
 from engine.sample.processors import Processors, build_processors
 from engine.sample.samplers import Sampler, build_sampler
@@ -38,6 +42,7 @@ from engine.types import (
     Generation,
     Messages,
     Plan,
+    Projection,
     Prompt,
     Request,
     SamplingParams,
@@ -46,6 +51,8 @@ from engine.types import (
 
 Progress = Callable[[str, int, int | None], None]
 T = TypeVar("T")
+# Between the token ids of a rehearsal, so that they differ.
+STRIDE = 7919
 
 
 def load(model: str | Any, *, progress: Progress | None = None, **config: Any) -> Engine:
@@ -165,6 +172,53 @@ class Engine:
         """Run `work(fresh)` on the engine's thread and return what it returns. `fresh()` is the bare graph over an
         empty cache: call it with token ids [1, L] for their logits. For measuring, without sampling and scheduling."""
         return self._loop.call(lambda: work(lambda: GraphRun.begin(self._model.decoder, self._kv)))
+
+    # -- memory --------------------------------------------------------------------------------------------------
+
+    def project(self, prompt_tokens: int, max_tokens: int) -> Projection:
+        """What the caches of a request will hold at its end, exactly and without running anything."""
+        for name, value in (("prompt_tokens", prompt_tokens), ("max_tokens", max_tokens)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InvalidValue(name, value, "an integer >= 1")
+        lengths = (*prefill_lengths(prompt_tokens - 1, self.config.prefill_chunk), *(1,) * max_tokens)
+        layers = self._loop.call(lambda: describe(self._projector.caches(lengths)))
+        kv_bytes = sum(layer.kv_bytes for layer in layers)
+        return Projection(prompt_tokens, max_tokens, self.config.prefill_chunk, kv_bytes, layers)
+
+    def rehearse(self, held_tokens: int, prompt_tokens: int, max_tokens: int) -> int:
+        """Peak bytes of all that MLX holds, weights included, while a request runs over caches that hold
+        `held_tokens` others already, in chunks as the config says: the end of a long request without its beginning.
+
+        max_tokens 0: prefill only, which runs all but the last of `prompt_tokens`.
+        """
+        for name, value, least in (("held_tokens", held_tokens, 0), ("prompt_tokens", prompt_tokens, 1)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise InvalidValue(name, value, f"an integer >= {least}")
+        chunk, vocab = self.config.prefill_chunk, self._model.spec.vocab
+
+        def run() -> int:
+            row = DecodeRow(
+                decoder=self._model.decoder,
+                kv=self._kv,
+                prompt=tuple(i * STRIDE % vocab for i in range(prompt_tokens)),
+                processors=build_processors(SamplingParams(), vocab),
+                sampler=build_sampler(SamplingParams(), vocab),
+                seed=0,
+                chunk=chunk,
+                limit=max_tokens,
+            )
+            return rehearse(row, self._projector.caches(prefill_lengths(held_tokens, chunk)))
+
+        return self._loop.call(run)
+
+    @cached_property
+    def _projector(self) -> Projector:
+        """To be read on the engine's thread."""
+
+        def run(tokens: int, caches: list[LayerCache]) -> None:
+            self._model.decoder.forward_hidden(mx.zeros((1, tokens), mx.int32), caches)
+
+        return Projector(self._kv, run)
 
     # -- generation ----------------------------------------------------------------------------------------------
 

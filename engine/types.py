@@ -168,6 +168,20 @@ class CacheLayer:
 
 
 @dataclass(frozen=True)
+class Projection:
+    """What a request's caches will hold when it ends with its last token, slack included.
+
+    `per_layer` is what `Engine.describe_caches` will find then.
+    """
+
+    prompt_tokens: int
+    max_tokens: int
+    prefill_chunk: int
+    kv_bytes: int
+    per_layer: tuple[CacheLayer, ...]
+
+
+@dataclass(frozen=True)
 class Plan:
     """Everything that was decided for a request before anything was allocated."""
 

@@ -32,6 +32,11 @@ class BufferedKV(LayerKV):
     def mark(self, marks: tuple[int, ...]) -> None:
         """Take `marks` as its counters."""
 
+    @abstractmethod
+    def counted(self, marks: tuple[int, ...], space: int, length: int) -> tuple[tuple[int, ...], int]:
+        """What `append` of `length` tokens makes of its counters and of the tokens that it has room for, without
+        arrays: a projection counts with it."""
+
     @property
     def kind(self) -> str:
         return f"{self.scheme.name} {self.layout}"
@@ -65,12 +70,12 @@ class BufferedKV(LayerKV):
             offset=self.offset,
             dtype=str(arrays[0].dtype).removeprefix("mlx.core.") if arrays else "empty",
             bits=self.scheme.keys.bits,
+            value_bits=self.scheme.values.bits,
             group_size=self.scheme.keys.group_size,
             kv_bytes=self.nbytes,
         )
 
 
-            value_bits=self.scheme.values.bits,
 def _repacked(buffer: Parts | None, old: Storage, new: Storage) -> Parts | None:
     if buffer is None:
         return None

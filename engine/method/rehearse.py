@@ -1,0 +1,23 @@
+"""A part of a long request without its beginning: what it takes in memory."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+
+from engine.kv.base import LayerCache
+from engine.method.decode import DecodeRow
+
+
+def rehearse(row: DecodeRow, held: list[LayerCache]) -> int:
+    """Run `row` over caches that hold something already; the peak in bytes, all that is alive counted."""
+    row.caches = held
+    mx.eval([a for cache in held for a in cache.arrays()])
+    mx.synchronize()
+    mx.clear_cache()
+    mx.reset_peak_memory()
+    while row.prefill():
+        pass
+    for _ in range(row.limit):
+        row.step()
+    mx.synchronize()
+    return mx.get_peak_memory()
