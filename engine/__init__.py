@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from engine.types import ForwardTrace as ForwardTrace
     from engine.types import Generation as Generation
     from engine.types import Plan as Plan
+    from engine.types import Projection as Projection
     from engine.types import Request as Request
     from engine.types import SamplingParams as SamplingParams
     from engine.types import ScoreBlock as ScoreBlock
@@ -49,6 +50,7 @@ _DOOR = {
     "LEVERS": "engine.config:LEVERS",
     "OPENBLAS_INSTALL": "engine.backend:OPENBLAS_INSTALL",
     "Plan": "engine.types:Plan",
+    "Projection": "engine.types:Projection",
     "Request": "engine.types:Request",
     "SamplingParams": "engine.types:SamplingParams",
     "ScoreBlock": "engine.types:ScoreBlock",

@@ -24,11 +24,14 @@ from engine.config import EngineConfig
 from engine.errors import EmptyPrompt, InvalidValue, NotBuilt, TemplateMissing, UnknownField
 from engine.graph.model import Model, load_model
 from engine.graph.rows import unfit_for_rows
+from engine.kv.base import LayerCache
 from engine.kv.plan import KVPlan
+from engine.kv.project import Projector, prefill_lengths
 from engine.kv.request import parse_kv
 from engine.method import METHODS
 from engine.method.base import Method, Task
 from engine.method.forward import GraphRun, forced_bounds, teacher_force
+from engine.method.rehearse import rehearse
 from engine.method.text import TextStream
 from engine.sample.processors import Processors, build_processors
 from engine.sample.samplers import Sampler, build_sampler
@@ -44,6 +47,7 @@ from engine.types import (
     Generation,
     Messages,
     Plan,
+    Projection,
     Prompt,
     Request,
     SamplingParams,
@@ -52,6 +56,8 @@ from engine.types import (
 
 Progress = Callable[[str, int, int | None], None]
 T = TypeVar("T")
+# Between the token ids of a rehearsal, so that they differ.
+STRIDE = 7919
 
 
 def load(model: str | Any, *, progress: Progress | None = None, **config: Any) -> Engine:
@@ -79,6 +85,7 @@ class Engine:
             self.tokenizer: Tokenizer | None = load_tokenizer(folder) if has_tokenizer(folder) else None
             self._old_wired = self._loop.call(backend.raise_wired_limit)
             self.machine = backend.machine()
+            self._projector = self._loop.call(self._make_projector)
             unfit = unfit_for_rows(spec)
             self.batch_mode, self._rows_run = resolve_mode(config.batch_mode, self.machine.device, unfit)
         except BaseException:
@@ -92,7 +99,7 @@ class Engine:
             self._model.decoder, self._kv, chunk=config.prefill_chunk, together=self._rows_run == "together"
         )
         bounds = Bounds(waiting=config.queue, idle_s=config.idle_s)
-        self._scheduler = Scheduler(method, Limits(rows=config.batch), bounds)
+        self._scheduler = Scheduler(method, Limits(rows=config.batch, kv_bytes=self._kv_limit()), bounds)
         self._loop.drive(self._scheduler)
 
     # -- what is loaded ------------------------------------------------------------------------------------------
@@ -181,6 +188,45 @@ class Engine:
         """Run `work(fresh)` on the engine's thread and return what it returns. `fresh()` is the bare graph over an
         empty cache: call it with token ids [1, L] for their logits. For measuring, without sampling and scheduling."""
         return self._loop.call(lambda: work(lambda: GraphRun.begin(self._model.decoder, self._kv)))
+
+    # -- memory --------------------------------------------------------------------------------------------------
+
+    def project(self, prompt_tokens: int, max_tokens: int) -> Projection:
+        """What the caches of a request will hold at its end, exactly and without running anything."""
+        for name, value in (("prompt_tokens", prompt_tokens), ("max_tokens", max_tokens)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InvalidValue(name, value, "an integer >= 1")
+        lengths = (*prefill_lengths(prompt_tokens - 1, self.config.prefill_chunk), *(1,) * max_tokens)
+        caches = self._loop.call(lambda: self._projector.caches(lengths))
+        layers = tuple(cache.describe(i) for i, cache in enumerate(caches))
+        kv_bytes = sum(layer.kv_bytes for layer in layers)
+        return Projection(prompt_tokens, max_tokens, self.config.prefill_chunk, kv_bytes, layers)
+
+    def rehearse(self, held_tokens: int, prompt_tokens: int, max_tokens: int) -> int:
+        """Peak bytes of all that MLX holds, weights included, while a request runs over caches that hold
+        `held_tokens` others already, in chunks as the config says: the end of a long request without its beginning.
+
+        max_tokens 0: prefill only, which runs all but the last of `prompt_tokens`.
+        """
+        for name, value, least in (("held_tokens", held_tokens, 0), ("prompt_tokens", prompt_tokens, 1)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise InvalidValue(name, value, f"an integer >= {least}")
+        chunk, vocab = self.config.prefill_chunk, self._model.spec.vocab
+
+        def run() -> int:
+            processors, sampler = self._samplers(SamplingParams())
+            prompt = tuple(i * STRIDE % vocab for i in range(prompt_tokens))
+            task = Task(prompt=prompt, limit=max_tokens, seed=0, processors=processors, sampler=sampler)
+            held = self._projector.caches(prefill_lengths(held_tokens, chunk))
+            return rehearse(self._model.decoder, self._kv, task, chunk, held)
+
+        return self._loop.call(run)
+
+    def _make_projector(self) -> Projector:
+        def run(tokens: int, caches: list[LayerCache]) -> None:
+            self._model.decoder.forward_hidden(mx.zeros((1, tokens), mx.int32), caches)
+
+        return Projector(self._kv, run)
 
     # -- generation ----------------------------------------------------------------------------------------------
 
@@ -302,6 +348,7 @@ class Engine:
         if self.tokenizer is not None:
             text = TextStream(self.tokenizer.decode, self._stop_ids, sampling.stop, self.tokenizer.byte_ids)
         processors, sampler = self._loop.call(lambda: self._samplers(sampling))
+        chunks = prefill_lengths(len(prompt) - 1, self.config.prefill_chunk)
         task = Task(
             prompt=prompt,
             limit=limit,
@@ -329,9 +376,21 @@ class Engine:
             batch=self.config.batch,
             batch_mode=self.batch_mode,
             rows=self._rows_run,
+            kv_bytes=self._projector.nbytes((*chunks, *(1,) * limit)),
         )
-        chunks = -(-(len(prompt) - 1) // self.config.prefill_chunk)
-        return Prepared(request, task, plan, self._stop_ids, text, chunks=chunks)
+        return Prepared(request, task, plan, self._stop_ids, text, chunks=len(chunks))
+
+    def _kv_limit(self) -> int | None:
+        """Bytes that all caches together may take, by the budgets; None where none was given."""
+        limits = [] if self.config.kv_budget is None else [self.config.kv_budget]
+        if self.config.memory_budget is not None:
+            chunk = self.config.prefill_chunk
+            held = self._projector.nbytes((chunk, 1))
+            beside = self.rehearse(0, chunk + 1, 1) - held  # weights, and what a chunk takes while it runs
+            if beside >= self.config.memory_budget:
+                raise InvalidValue("memory_budget", self.config.memory_budget, f"above {beside}: weights and one chunk")
+            limits.append(self.config.memory_budget - beside)
+        return min(limits, default=None)
 
 
 def _request(prompt: Prompt, sampling: SamplingParams | None, fields: Mapping[str, Any]) -> Request:

@@ -40,6 +40,8 @@ class EngineConfig:
     ":start=N", ":on-write" and ":skip".
     recurrence: "fast" has mlx-lm's bits; "plain" is the reference that it is compared with, where there are two.
     batch: rows that run at once; batch_mode: what a row's bits may depend on, see `engine.sched.modes`.
+    kv_budget, memory_budget: bytes that all caches, and everything together, may take; requests wait for room in them,
+    and without them are attempted whatever they take.
     queue: requests that may wait; room: unread events that a stream may hold; idle_s: how long it may hold them all.
     profile: how config.json is read, see `engine.artifacts.profile`; "universal" is for a model_type without a family.
     """
@@ -52,6 +54,8 @@ class EngineConfig:
     fuse: str = str(LEVERS["fuse"][0])
     batch: int = int(str(LEVERS["batch"][0]))
     batch_mode: str = str(LEVERS["batch_mode"][0])
+    kv_budget: int | None = None
+    memory_budget: int | None = None
     queue: int = 1024
     room: int = 256
     idle_s: float = 600.0
@@ -75,6 +79,10 @@ class EngineConfig:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise InvalidValue(name, value, "an integer >= 1")
+        for name in ("kv_budget", "memory_budget"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise InvalidValue(name, value, "None or a number of bytes >= 1")
         if isinstance(self.idle_s, bool) or not isinstance(self.idle_s, (int, float)) or not self.idle_s > 0:
             raise InvalidValue("idle_s", self.idle_s, "a number > 0")
         if self.kv == "bf16":

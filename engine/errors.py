@@ -147,6 +147,13 @@ class ConsumerGone(FrontierError):
         super().__init__(f"nobody read the request's events for {idle_s} s (`idle_s`), and as many as fit wait")
 
 
+class OutOfMemory(FrontierError):
+    """The machine has no room for what a request needs; what it held is free again."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(f"out of memory: {text}; give kv_budget or memory_budget to have requests wait for room")
+
+
 class BadLogits(FrontierError):
     """A row's logits are not numbers, so no token can be chosen from them."""
 

@@ -162,8 +162,8 @@ class Timing:
 class CacheLayer:
     """What one layer's cache really is, read from the live object. Bytes include allocation slack.
 
-    scheme: how values are stored; layout: which tokens are, "full", "rotating:<size>", "chunked:<size>", or
-    "state:<arrays>" for a recurrent state.
+    scheme: how keys and values are stored; layout: which tokens are, "full", "rotating:<size>", "chunked:<size>", or
+    "state:<arrays>" for a recurrent state. bits: of keys, value_bits: of values; None where they are kept as they are.
     """
 
     layer: int
@@ -171,9 +171,24 @@ class CacheLayer:
     offset: int
     dtype: str
     bits: int | None
+    value_bits: int | None
     group_size: int | None
     kv_bytes: int
     layout: str = "full"
+
+
+@dataclass(frozen=True)
+class Projection:
+    """What a request's caches will hold when it ends with its last token, slack included.
+
+    `per_layer` is what `Engine.describe_caches` will find then.
+    """
+
+    prompt_tokens: int
+    max_tokens: int
+    prefill_chunk: int
+    kv_bytes: int
+    per_layer: tuple[CacheLayer, ...]
 
 
 @dataclass(frozen=True)
@@ -181,7 +196,8 @@ class Plan:
     """Everything that was decided for a request before anything was allocated.
 
     `batch`: rows that may run beside it, itself included; `batch_mode`: what its bits may depend on; `rows`: whether
-    rows share a forward ("together") or each has its own ("one by one").
+    rows share a forward ("together") or each has its own ("one by one"). `kv_bytes`: what its caches will hold at their
+    largest, slack included.
     """
 
     model: str
@@ -200,6 +216,7 @@ class Plan:
     batch: int = 1
     batch_mode: str = "composition"
     rows: str = "together"
+    kv_bytes: int = 0
 
 
 @dataclass(frozen=True)

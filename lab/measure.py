@@ -18,13 +18,23 @@ from lab import sensors
 from lab.design import Launch, Plan, Role
 from lab.sensors import Reading
 from lab.stats import Better, quad_value
-from oracles.contract import CacheProbe, ForwardProbe, SchemeNotLive, StackConfig, TimeProbe, Trace
+from oracles.contract import (
+    BusyProbe,
+    CacheProbe,
+    ForwardProbe,
+    RowsProbe,
+    SchemeNotLive,
+    StackConfig,
+    TimeProbe,
+    Trace,
+)
 from oracles.live import is_state, require_scheme
 
 Part = Literal["pilot", "aa", "ab"]
 METRICS: dict[str, Better] = {
     "decode_tok_s": "higher",
     "prefill_tok_s": "higher",
+    "agg_tok_s": "higher",
     "ttft_ms": "lower",
     "peak_bytes": "lower",
     "kv_bytes": "lower",
@@ -37,7 +47,7 @@ class LeverNotApplied(SchemeNotLive):
     """The candidate (or base) does not run what it was asked to run: there is nothing to compare."""
 
 
-TimedProbe = TimeProbe | ForwardProbe | CacheProbe
+TimedProbe = TimeProbe | ForwardProbe | CacheProbe | RowsProbe | BusyProbe
 
 
 class Asked(Protocol):

@@ -183,7 +183,67 @@ class CacheProbe:
             raise errors.InvalidValue("conversions", self.conversions, f"at least as many as repeats: {self.repeats}")
 
 
-AnyProbe = Probe | GenerateProbe | TimeProbe | ForwardProbe | BatchProbe | CacheProbe
+@dataclass(frozen=True, kw_only=True)
+class RowsProbe:
+    """One timed sample of a batch: all rows arrive at once, and each makes `limit` tokens greedily, ignoring EOS.
+
+    The whole is done `repeats` times; seconds are means over them. One row runs in mlx-lm's plain loop, several in its
+    BatchGenerator.
+    """
+
+    rows: tuple[tuple[int, ...], ...]
+    limit: int
+    repeats: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", tuple(tuple(row) for row in self.rows))
+        if not self.rows or not all(self.rows):
+            raise errors.EmptyPrompt
+        # A row's first and last token must lie apart, and all rows must decode together for a while.
+        _check_counts(self, limit=len(self.rows) + 1, repeats=1)
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """The prompts behind each other."""
+        return tuple(token for row in self.rows for token in row)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BusyProbe:
+    """One timed sample of arrivals in a busy batch, at seeded moments within a step.
+
+    `rows` decode all the while. `arrivals` times `short` arrives, makes one token and leaves; then `long` does once.
+    Between them the rows take `quiet` steps alone. Before all of it `long` runs with nobody beside it, which tells what
+    a chunk costs.
+    """
+
+    rows: tuple[tuple[int, ...], ...]
+    short: tuple[int, ...]
+    long: tuple[int, ...]
+    arrivals: int
+    quiet: int = 8
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", tuple(tuple(row) for row in self.rows))
+        if not self.rows or not all((*self.rows, self.short, self.long)):
+            raise errors.EmptyPrompt
+        _check_counts(self, arrivals=1, quiet=2, seed=0)
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """The prompts behind each other."""
+        return tuple(token for row in (*self.rows, self.short, self.long) for token in row)
+
+
+def _check_counts(probe: object, **least: int) -> None:
+    for name, low in least.items():
+        value = probe.__dict__[name]
+        if isinstance(value, bool) or not isinstance(value, int) or value < low:
+            raise errors.InvalidValue(name, value, f"an integer >= {low}")
+
+
+AnyProbe = Probe | GenerateProbe | TimeProbe | ForwardProbe | BatchProbe | CacheProbe | RowsProbe | BusyProbe
 
 
 @dataclass(frozen=True)
@@ -195,7 +255,9 @@ class Trace:
     attended, read from the live caches just before it ran: "native", "affine8:g64", or "mixed" if layers differ).
     Generation adds tokens and finish_reason; the timed probes add prefill_s, decode_s, ttft_s, decode_tokens,
     peak_bytes, rss_bytes, kv_bytes. A cache probe adds convert_s (None where the scheme converts nothing) and
-    kv_stepped, the live scheme that the timed steps began with; its prefill_s is of the one fill.
+    kv_stepped, the live scheme that the timed steps began with; its prefill_s is of the one fill. A batch's adds
+    whole_s, from arrival to the last token of all; arrivals in a busy one add ttfts_s, gaps_s, step_s and chunk_s: see
+    `oracles.batch_timing`.
     """
 
     tensors: Mapping[str, Any]

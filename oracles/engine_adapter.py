@@ -10,7 +10,20 @@ from typing import Any
 
 from engine import CacheLayer, Request, SamplingParams, errors, machine, parse_kv
 from engine import load as load_engine
-from oracles.contract import BatchProbe, CacheProbe, ForwardProbe, GenerateProbe, Probe, StackConfig, TimeProbe, Trace
+from oracles.batch_timing import timed_busy, timed_rows
+from oracles.contract import (
+    BatchProbe,
+    BusyProbe,
+    CacheProbe,
+    ForwardProbe,
+    GenerateProbe,
+    Probe,
+    RowsProbe,
+    StackConfig,
+    TimeProbe,
+    Trace,
+)
+from oracles.engine_batch import EngineBatch
 from oracles.timing import timed_caches, timed_decode, timed_forwards
 
 
@@ -109,6 +122,21 @@ class EngineStack:
         caches = last.describe()
         doc = self._doc(last.kv_status(), caches, len(probe.token_ids))
         return Trace({}, doc | times | {"kv_bytes": sum(layer.kv_bytes for layer in caches)})
+
+    def rows(self, probe: RowsProbe) -> Trace:
+        last, times = timed_rows(lambda: EngineBatch(self.engine), probe)
+        return self._batch_trace(last, times, len(probe.token_ids))
+
+    def busy(self, probe: BusyProbe) -> Trace:
+        last, times = timed_busy(lambda: EngineBatch(self.engine), probe, self.config.chunk)
+        return self._batch_trace(last, times, len(probe.token_ids))
+
+    def _batch_trace(self, last: EngineBatch, times: dict[str, Any], prompt_tokens: int) -> Trace:
+        """caches and kv_bytes: of the first row."""
+        last.close()
+        done = last.handles[0].result()
+        doc = self._doc(done.kv_status, done.caches, prompt_tokens)
+        return Trace({}, doc | times | {"kv_bytes": sum(layer.kv_bytes for layer in done.caches)})
 
     def parameters(self) -> dict[str, str]:
         raise errors.NotBuilt("a list of the engine's parameters", "its logits are compared")

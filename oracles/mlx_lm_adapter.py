@@ -33,8 +33,20 @@ from mlx_lm.sample_utils import make_logits_processors, make_sampler
 from mlx_lm.utils import load_config, load_model
 
 from engine import SamplingParams, errors, machine, parse_kv
-from oracles.contract import BatchProbe, CacheProbe, ForwardProbe, GenerateProbe, Probe, StackConfig, TimeProbe, Trace
+from oracles.contract import (
+    BatchProbe,
+    BusyProbe,
+    CacheProbe,
+    ForwardProbe,
+    GenerateProbe,
+    Probe,
+    RowsProbe,
+    StackConfig,
+    TimeProbe,
+    Trace,
+)
 from oracles.live import kv_status, live_scheme, scheme_name
+from oracles.mlx_lm_batch_adapter import run_batch, time_busy, time_rows
 from oracles.timing import timed_caches, timed_decode, timed_forwards
 
 # The package attribute `generate` is the function of that name; this is the module.
@@ -94,7 +106,7 @@ class MlxLmStack:
         tensors = {"logits": mx.concatenate(logits)} if "logits" in probe.want else {}
         if "layers" in probe.want and self.tap is not None:
             tensors |= self.tap.end()
-        return Trace(tensors, self._doc(caches, len(ids)) | {"kv_live": kv_live})
+        return Trace(tensors, self.doc(caches, len(ids)) | {"kv_live": kv_live})
 
     def generate(self, probe: GenerateProbe) -> Trace:
         params = SamplingParams.from_dict(probe.sampling)
@@ -108,21 +120,21 @@ class MlxLmStack:
         tokens: list[int] = []
         rows: list[mx.array] = []
         finish = "length"
-        for token, logprobs in self._steps(probe.token_ids, caches, params):
+        for token, logprobs in self.steps(probe.token_ids, caches, params):
             tokens.append(token)
             rows.append(logprobs)
             if token in self.eos_ids and not params.ignore_eos:
                 finish = "stop"
                 break
         mx.eval([cache.state for cache in caches])
-        doc = self._doc(caches, len(probe.token_ids)) | {"tokens": tokens, "finish_reason": finish}
+        doc = self.doc(caches, len(probe.token_ids)) | {"tokens": tokens, "finish_reason": finish}
         return Trace({"logprobs": mx.stack(rows)}, doc)
 
     def time(self, probe: TimeProbe) -> Trace:
         caches = make_prompt_cache(self.model)
         params = SamplingParams(max_tokens=probe.max_tokens, ignore_eos=True)
-        times = timed_decode((1 for _ in self._steps(probe.token_ids, caches, params)), probe.max_tokens)
-        doc = self._doc(caches, len(probe.token_ids))
+        times = timed_decode((1 for _ in self.steps(probe.token_ids, caches, params)), probe.max_tokens)
+        doc = self.doc(caches, len(probe.token_ids))
         return Trace({}, doc | times | {"kv_bytes": sum(int(cache["kv_bytes"]) for cache in doc["caches"])})
 
     def forward(self, probe: ForwardProbe) -> Trace:
@@ -140,49 +152,17 @@ class MlxLmStack:
             return forward
 
         times = timed_forwards(fresh, probe)
-        doc = self._doc(last[0], len(probe.token_ids))
+        doc = self.doc(last[0], len(probe.token_ids))
         return Trace({}, doc | times | {"kv_bytes": sum(int(cache["kv_bytes"]) for cache in doc["caches"])})
 
     def batch(self, probe: BatchProbe) -> Trace:
-        """The BatchGenerator, a row inserted before each turn that it is to join; each row then runs alone as well,
-        and where the batch is not what it is alone, the row alone is the answer, and the gap is told."""
-        if self.kv_arguments["kv_bits"] is not None:
-            raise errors.InvalidValue("kv", self.config.kv, "native: mlx-lm's batch takes no packed caches")
-        size = len(probe.rows)
-        generator = GENERATE.BatchGenerator(
-            self.model,
-            completion_batch_size=size,
-            prefill_batch_size=size,
-            prefill_step_size=self.config.chunk,
-        )
-        rows: dict[int, int] = {}  # uid -> row
-        tokens: list[list[int]] = [[] for _ in probe.rows]
-        logprobs: list[list[mx.array]] = [[] for _ in probe.rows]
-        turn, left = 0, size
-        while left:
-            for i in (i for i, join in enumerate(probe.joins) if join == turn):
-                (uid,) = generator.insert([list(probe.rows[i])], [probe.limits[i]])
-                rows[uid] = i
-            _, responses = generator.next()
-            for response in responses:
-                tokens[rows[response.uid]].append(int(response.token))
-                logprobs[rows[response.uid]].append(response.logprobs)
-                left -= response.finish_reason is not None
-            turn += 1
-        generator.close()
-        apart: dict[str, float] = {}
-        for i, ids in enumerate(probe.rows):
-            params = SamplingParams(max_tokens=probe.limits[i], ignore_eos=True)
-            alone = list(self._steps(ids, make_prompt_cache(self.model), params))
-            rows_alone, rows_batch = mx.stack([row for _, row in alone]), mx.stack(logprobs[i])
-            if not mx.array_equal(rows_alone, rows_batch):
-                gap = mx.abs(rows_alone.astype(mx.float32) - rows_batch.astype(mx.float32)).max().item()
-                apart[f"row.{i}"] = float(gap)
-                tokens[i], logprobs[i] = [token for token, _ in alone], [row for _, row in alone]
-        doc = self._doc(make_prompt_cache(self.model), len(probe.token_ids))
-        tensors = {f"row.{i}": mx.stack(kept) for i, kept in enumerate(logprobs)}
-        flat = [token for row in tokens for token in row]
-        return Trace(tensors, doc | {"kv_status": "native", "tokens": flat, "apart": apart})
+        return run_batch(self, probe)
+
+    def rows(self, probe: RowsProbe) -> Trace:
+        return time_rows(self, probe)
+
+    def busy(self, probe: BusyProbe) -> Trace:
+        return time_busy(self, probe)
 
     def cache(self, probe: CacheProbe) -> Trace:
         ids, filled, fill_s = self.filled
@@ -193,7 +173,7 @@ class MlxLmStack:
             fill_s = time.perf_counter() - start
             self.filled = (probe.token_ids, filled, fill_s)
         last, times = timed_caches(filled, fill_s, probe, converts=self.kv_arguments["kv_bits"] is not None)
-        doc = self._doc(last.caches, len(probe.token_ids))
+        doc = self.doc(last.caches, len(probe.token_ids))
         return Trace({}, doc | times | {"kv_bytes": sum(int(cache["kv_bytes"]) for cache in doc["caches"])})
 
     def parameters(self) -> dict[str, str]:
@@ -204,7 +184,7 @@ class MlxLmStack:
     def close(self) -> None:
         """Nothing to end: the model goes with this object."""
 
-    def _steps(self, ids: tuple[int, ...], caches: list[Any], p: SamplingParams) -> Iterator[tuple[int, mx.array]]:
+    def steps(self, ids: tuple[int, ...], caches: list[Any], p: SamplingParams) -> Iterator[tuple[int, mx.array]]:
         return GENERATE.generate_step(
             mx.array(ids),
             self.model,
@@ -232,7 +212,7 @@ class MlxLmStack:
             **self.kv_arguments,
         )
 
-    def _doc(self, caches: list[Any], prompt_tokens: int) -> dict[str, Any]:
+    def doc(self, caches: list[Any], prompt_tokens: int) -> dict[str, Any]:
         described = describe(caches)
         return {
             "stack": self.config.stack,

@@ -48,7 +48,7 @@ def timed_decode(counts: Iterator[int], max_tokens: int) -> dict[str, Any]:
     """
     import mlx.core as mx
 
-    _begin()
+    begin()
     start = time.perf_counter()
     first = last = start
     seen = first_tokens = 0
@@ -61,7 +61,7 @@ def timed_decode(counts: Iterator[int], max_tokens: int) -> dict[str, Any]:
     mx.synchronize()
     if seen != max_tokens:
         raise RuntimeError(f"the stack generated {seen} tokens instead of {max_tokens}")
-    return _timed(first - start, last - first, seen - first_tokens)
+    return timed(first - start, last - first, seen - first_tokens)
 
 
 def timed_forwards(fresh: Callable[[], Callable[[Any], Any]], probe: ForwardProbe) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def timed_forwards(fresh: Callable[[], Callable[[Any], Any]], probe: ForwardProb
     prompt = mx.array(list(probe.token_ids))[None]
     fed = seeded_steps(probe.token_ids, probe.steps)
     mx.eval(prompt, fed)
-    _begin()
+    begin()
     prefill_s = decode_s = 0.0
     for _ in range(probe.repeats):
         forward = fresh()
@@ -85,7 +85,7 @@ def timed_forwards(fresh: Callable[[], Callable[[Any], Any]], probe: ForwardProb
             mx.eval(forward(token))
         decode_s += time.perf_counter() - middle
         prefill_s += middle - start
-    return _timed(prefill_s / probe.repeats, decode_s / probe.repeats, probe.steps)
+    return timed(prefill_s / probe.repeats, decode_s / probe.repeats, probe.steps)
 
 
 def timed_caches(
@@ -99,7 +99,7 @@ def timed_caches(
 
     first, *fed = seeded_steps(probe.token_ids, probe.steps + 1)
     mx.eval(first, fed, filled.arrays())
-    _begin()
+    begin()
     convert_s = decode_s = 0.0
     begun = ""
     for i in range(probe.conversions):
@@ -117,11 +117,11 @@ def timed_caches(
         for token in fed:
             mx.eval(run(token))
         decode_s += time.perf_counter() - start
-    doc = _timed(fill_s, decode_s / probe.repeats, probe.steps)
+    doc = timed(fill_s, decode_s / probe.repeats, probe.steps)
     return run, doc | {"convert_s": convert_s / probe.conversions if converts else None, "kv_stepped": begun}
 
 
-def _begin() -> None:
+def begin() -> None:
     """Nothing pending, nothing cached, a new peak."""
     import mlx.core as mx
 
@@ -130,7 +130,7 @@ def _begin() -> None:
     mx.reset_peak_memory()
 
 
-def _timed(prefill_s: float, decode_s: float, decode_tokens: int) -> dict[str, Any]:
+def timed(prefill_s: float, decode_s: float, decode_tokens: int) -> dict[str, Any]:
     now = memory()
     return {
         "prefill_s": prefill_s,

@@ -22,10 +22,12 @@ from engine import errors, use_blas
 from oracles.contract import (
     AnyProbe,
     BatchProbe,
+    BusyProbe,
     CacheProbe,
     ForwardProbe,
     GenerateProbe,
     Probe,
+    RowsProbe,
     StackConfig,
     TimeProbe,
     Trace,
@@ -47,6 +49,8 @@ PROBES: dict[str, type] = {
     "forward": ForwardProbe,
     "batch": BatchProbe,
     "cache": CacheProbe,
+    "rows": RowsProbe,
+    "busy": BusyProbe,
 }
 
 
@@ -64,6 +68,10 @@ class Stack(Protocol):
     def batch(self, probe: BatchProbe) -> Trace: ...
 
     def cache(self, probe: CacheProbe) -> Trace: ...
+
+    def rows(self, probe: RowsProbe) -> Trace: ...
+
+    def busy(self, probe: BusyProbe) -> Trace: ...
 
     def parameters(self) -> dict[str, str]: ...
 
@@ -98,8 +106,12 @@ def answer(stack: Stack, request: Mapping[str, Any]) -> dict[str, Any]:
         trace = stack.batch(probe)
     elif isinstance(probe, ForwardProbe):
         trace = stack.forward(probe)
-    else:
+    elif isinstance(probe, CacheProbe):
         trace = stack.cache(probe)
+    elif isinstance(probe, RowsProbe):
+        trace = stack.rows(probe)
+    else:
+        trace = stack.busy(probe)
     if trace.tensors:
         import mlx.core as mx
 

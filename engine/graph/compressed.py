@@ -61,7 +61,7 @@ class CompressedSpec:
     @property
     def caches(self) -> tuple[CacheSpec, ...]:
         """Window, compressed keys, their index keys, and the keys and gates of the group that is not full."""
-        return (CacheSpec(kind="state", slots=5, block=None),)
+        return (CacheSpec(kind="state", slots=5, block=None, grows=True),)
 
 
 def joined(old: mx.array | None, new: mx.array) -> mx.array:

@@ -30,7 +30,7 @@ class NgramStemSpec:
 
     @property
     def caches(self) -> tuple[CacheSpec, ...]:
-        return (CacheSpec(kind="state", slots=1),)
+        return (CacheSpec(kind="state", slots=1, grows=True),)
 
 
 class NgramStem:

@@ -5,11 +5,11 @@ Keys are checkpoint names in mlx-lm's layout, relative to what holds them: the s
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from engine.kv.publish import publish_every
 from engine.kv.spec import CacheSpec
 
 Rule = Callable[
@@ -368,10 +368,6 @@ class ArchSpec:
         return self.stem_caches + once * self.loops
 
     def publish_every(self, chunk: int) -> int:
-        """At which multiples of tokens a prefix may be published, for prefill in chunks of `chunk` from position 0:
-        whoever goes on from there computes what a run without a break does (bundled BLAS, native caches)."""
-        blocks = {cache.block for cache in self.caches}
-        if None in blocks:
-            return chunk
-        every = math.lcm(*(block for block in blocks if block is not None))
-        return every if chunk % every == 0 else chunk
+        """At which multiples of tokens a prefix may be published with native caches, or ones that are packed on write:
+        see `engine.kv.publish`."""
+        return publish_every(self.caches, chunk)

@@ -14,9 +14,6 @@ from engine.kv.scheme import Scheme
 from engine.kv.storage import Parts, Storage
 from engine.types import CacheLayer
 
-# Tokens that are packed at a time when a filled cache is converted, so that its peak stays near what it holds.
-BLOCK = 1024
-
 
 class BufferedKV(LayerKV):
     """Keys and values of one layer. `layout`: which tokens are kept, as reports name it."""
@@ -34,6 +31,11 @@ class BufferedKV(LayerKV):
     @abstractmethod
     def mark(self, marks: tuple[int, ...]) -> None:
         """Take `marks` as its counters."""
+
+    @abstractmethod
+    def counted(self, marks: tuple[int, ...], space: int, length: int) -> tuple[tuple[int, ...], int]:
+        """What `append` of `length` tokens makes of its counters and of the tokens that it has room for, without
+        arrays: a projection counts with it."""
 
     @property
     def kind(self) -> str:
@@ -68,6 +70,7 @@ class BufferedKV(LayerKV):
             offset=self.offset,
             dtype=str(arrays[0].dtype).removeprefix("mlx.core.") if arrays else "empty",
             bits=self.scheme.keys.bits,
+            value_bits=self.scheme.values.bits,
             group_size=self.scheme.keys.group_size,
             kv_bytes=self.nbytes,
         )
@@ -77,9 +80,9 @@ def _repacked(buffer: Parts | None, old: Storage, new: Storage) -> Parts | None:
     if buffer is None:
         return None
     tokens, packed = capacity(buffer), None
-    for start in range(0, tokens, BLOCK):
-        block = new.pack(old.unpack(part(buffer, start, start + BLOCK)))
-        if tokens <= BLOCK:
+    for start in range(0, tokens, new.block):
+        block = new.pack(old.unpack(part(buffer, start, start + new.block)))
+        if tokens <= new.block:
             return block
         packed = packed or room(block, tokens)
         write(packed, block, start)

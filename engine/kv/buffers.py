@@ -18,11 +18,16 @@ STEP = 256
 
 def grown(buffer: Parts | None, new: Parts, used: int) -> Parts:
     """`buffer` with room for `new` after `used` tokens."""
-    length = new[0].shape[2]
-    if buffer is not None and used + length <= buffer[0].shape[2]:
-        return buffer
-    more = room(new, (STEP + length - 1) // STEP * STEP)
-    return more if buffer is None else joined((part(buffer, 0, used), more))
+    before = 0 if buffer is None else capacity(buffer)
+    after = grown_capacity(before, used, new[0].shape[2])
+    if buffer is None:
+        return room(new, after)
+    return buffer if after == before else joined((part(buffer, 0, used), room(new, after - used)))
+
+
+def grown_capacity(before: int, used: int, length: int) -> int:
+    """The capacity of a buffer, once `length` tokens were put behind `used`: as before, or whole steps more."""
+    return before if used + length <= before else used + (STEP + length - 1) // STEP * STEP
 
 
 def room(like: Parts, tokens: int) -> Parts:

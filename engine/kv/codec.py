@@ -14,25 +14,32 @@ from engine.errors import CorruptFile, InvalidValue
 from engine.kv.base import LayerCache, Saved
 from engine.kv.buffered import BufferedKV
 from engine.kv.plan import KVPlan
+from engine.kv.publish import planned_every
 from engine.kv.scheme import NATIVE
 
 FORMAT = "mlx-frontier-kv"
-VERSION = 1
+VERSION = 2
 Loaded = tuple[dict[str, mx.array], dict[str, str]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """What caches belong to. Only a reader whose own is equal may have them."""
+    """What caches belong to. Only a reader whose own is equal may have them.
+
+    plan: what each cache is or becomes, with the request's schedule; every: see `engine.kv.publish`: runs in chunks of
+    any size share what does not depend on it.
+    """
 
     model_sha256: str
     dtype: str
     plan: tuple[str, ...]
+    every: int
 
     @classmethod
-    def of(cls, model_sha256: str, dtype: str, plan: KVPlan) -> Identity:
-        """`plan`: what each cache is or becomes, with the request's schedule."""
-        return cls(model_sha256=model_sha256, dtype=dtype, plan=(str(plan.request), *plan.describe()))
+    def of(cls, model_sha256: str, dtype: str, plan: KVPlan, chunk: int) -> Identity:
+        """`chunk`: in which prompts are prefilled."""
+        every = planned_every(plan, chunk)
+        return cls(model_sha256=model_sha256, dtype=dtype, plan=(str(plan.request), *plan.describe()), every=every)
 
 
 def write_caches(path: Path, caches: list[LayerCache], identity: Identity) -> None:

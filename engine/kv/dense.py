@@ -8,7 +8,7 @@ import mlx.core as mx
 
 from engine.kv.base import KVView
 from engine.kv.buffered import BufferedKV
-from engine.kv.buffers import check_room, grown, part, trimmed, write
+from engine.kv.buffers import check_room, grown, grown_capacity, part, trimmed, write
 from engine.kv.masks import Masks
 from engine.kv.scheme import Scheme
 from engine.kv.spec import CacheSpec
@@ -37,6 +37,10 @@ class DenseKV(BufferedKV):
         self.offset = end
         visible = partial(causal, start, self.window)
         return self.scheme.view(part(self.keys, 0, end), part(self.values, 0, end), start, visible, keys.dtype)
+
+    def counted(self, marks: tuple[int, ...], space: int, length: int) -> tuple[tuple[int, ...], int]:
+        (offset,) = marks
+        return (offset + length,), grown_capacity(space, offset, length)
 
     def marks(self) -> tuple[int, ...]:
         return (self.offset,)

@@ -72,6 +72,7 @@ class StateKV(LayerCache):
             offset=self.offset,
             dtype="+".join(sorted(dtypes)) or "empty",
             bits=None,
+            value_bits=None,
             group_size=None,
             kv_bytes=self.nbytes,
         )

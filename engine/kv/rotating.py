@@ -13,7 +13,19 @@ import mlx.core as mx
 from engine.errors import InvalidValue
 from engine.kv.base import KVView
 from engine.kv.buffered import BufferedKV
-from engine.kv.buffers import STEP, Parts, capacity, check_room, grown, joined, part, room, trimmed, write
+from engine.kv.buffers import (
+    STEP,
+    Parts,
+    capacity,
+    check_room,
+    grown,
+    grown_capacity,
+    joined,
+    part,
+    room,
+    trimmed,
+    write,
+)
 from engine.kv.masks import Masks
 from engine.kv.scheme import Scheme
 from engine.kv.spec import CacheSpec
@@ -99,6 +111,18 @@ class RotatingKV(BufferedKV):
         write(self.values, values, self._next)
         self._next += 1
 
+    def counted(self, marks: tuple[int, ...], space: int, length: int) -> tuple[tuple[int, ...], int]:
+        offset, at = marks
+        if length > 1:
+            in_order = space if at < offset else min(space, at)  # before it has wrapped, the slack is left behind
+            space = min(in_order, self.size - 1) + length
+            return (offset + length, space), space
+        if offset >= space and space < self.size:
+            space, at = space + min(STEP, self.size - offset), offset
+        if space > self.size:
+            space, at = self.size, self.size
+        return (offset + 1, (self.keep if at == self.size else at) + 1), space
+
     def marks(self) -> tuple[int, ...]:
         return self.offset, self._next
 
@@ -142,6 +166,13 @@ class ChunkedKV(BufferedKV):
         self.offset += keys.shape[2]
         visible = partial(in_chunk, self.first, start, self.chunk)
         return self.scheme.view(part(self.keys, 0, end), part(self.values, 0, end), start, visible, keys.dtype)
+
+    def counted(self, marks: tuple[int, ...], space: int, length: int) -> tuple[tuple[int, ...], int]:
+        offset, first = marks
+        held = offset - first
+        if space and held > self.chunk:
+            space, held, first = self.chunk, self.chunk, offset - self.chunk
+        return (offset + length, first), grown_capacity(space, held, length)
 
     def marks(self) -> tuple[int, ...]:
         return self.offset, self.first

@@ -14,6 +14,7 @@ class CacheSpec:
     window: keys that a token may see; head_dims: of keys and of values; only_native: why it cannot be quantised.
     block: what is held after a number of tokens that it divides is the same wherever calls began at its multiples:
     1 where no token's bits depend on the calls, 256 for a scan in blocks of 256, None where they always do.
+    grows: a state whose arrays have other shapes after more tokens.
     """
 
     kind: Literal["dense", "rotating", "chunked", "state"] = "dense"
@@ -24,6 +25,7 @@ class CacheSpec:
     keep: int = 0
     only_native: str | None = None
     block: int | None = 1
+    grows: bool = False
 
     @property
     def layout(self) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import mlx.core as mx
 
@@ -16,8 +17,12 @@ Parts = tuple[mx.array, ...]
 
 
 class Storage(ABC):
-    """One side of a scheme. `count`: arrays in its parts; `bits`: per value, None where values are kept as they are."""
+    """One side of a scheme. `count`: arrays in its parts; `bits`: per value, None where values are kept as they are.
 
+    block: tokens that are packed at a time when a filled cache is converted, so that its peak stays near what it holds.
+    """
+
+    block: ClassVar[int] = 1024
     count: int
     bits: int | None
     group_size: int | None

@@ -18,6 +18,8 @@ from engine.kv.storage import Parts, Storage
 DIMS = (64, 128, 256, 512)
 GROUP = 32
 SIGNS_SEED = 42
+# Packing goes through some thirty arrays of a number for each value, all of which MLX may hold at once.
+BLOCK = 128
 # Added to a group's scale before its values are divided by it.
 FLOOR = 1e-8
 # The smallest positive float16: a key group's scale is no smaller, so that a key is off by half of it at most.
@@ -33,18 +35,23 @@ def packed_bits(codes: mx.array, bits: int) -> mx.array:
     """Codes [..., D] below 2^bits as bytes [..., D * bits / 8], a little-endian stream."""
     if bits == 8:
         return codes.astype(mx.uint8)
-    stream = (codes[..., None] >> mx.arange(bits, dtype=mx.uint32)) & 1  # [..., D, bits]
-    stream = stream.reshape(*codes.shape[:-1], codes.shape[-1] * bits // 8, 8)
-    return (stream << mx.arange(8, dtype=mx.uint32)).sum(axis=-1).astype(mx.uint8)
+    eight = mx.unflatten(codes.astype(mx.uint64), -1, (-1, 8)) << _shifts(bits)  # [..., D / 8, 8]
+    words = eight.sum(axis=-1, keepdims=True).view(mx.uint8)  # [..., D / 8, 8], of which the lowest are in use
+    return words[..., :bits].flatten(-2)
 
 
 def unpacked_bits(packed: mx.array, bits: int) -> mx.array:
     """The inverse of `packed_bits`, uint32 codes [..., D]."""
     if bits == 8:
         return packed.astype(mx.uint32)
-    stream = (packed.astype(mx.uint32)[..., None] >> mx.arange(8, dtype=mx.uint32)) & 1
-    stream = stream.reshape(*packed.shape[:-1], packed.shape[-1] * 8 // bits, bits)
-    return (stream << mx.arange(bits, dtype=mx.uint32)).sum(axis=-1)
+    words = mx.unflatten(packed, -1, (-1, bits))  # [..., D / 8, bits]
+    words = mx.pad(words, [(0, 0)] * (words.ndim - 1) + [(0, 8 - bits)]).view(mx.uint64)
+    return ((words >> _shifts(bits)) & (2**bits - 1)).astype(mx.uint32).flatten(-2)
+
+
+def _shifts(bits: int) -> mx.array:
+    """Where each of eight codes begins in their word."""
+    return mx.arange(0, 8 * bits, bits, dtype=mx.uint64)
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,7 @@ class TurboKeys(Storage):
     bits: int
     group_size: int = GROUP
     count = 3
+    block = BLOCK
 
     def pack(self, x: mx.array) -> Parts:
         groups = x.astype(mx.float32).reshape(*x.shape[:-1], -1, GROUP)  # [B, K, L, G, 32]
@@ -84,6 +92,7 @@ class TurboValues(Storage):
     bits: int
     group_size: int = GROUP
     count = 2
+    block = BLOCK
 
     def pack(self, x: mx.array) -> Parts:
         rotated = mx.hadamard_transform(x.astype(mx.float32) * _signs(x.shape[-1]))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import mlx.core as mx
 
-from engine.errors import ConsumerGone, DeadlineExceeded, InvalidValue, Overloaded
+from engine.errors import ConsumerGone, DeadlineExceeded, InvalidValue, OutOfMemory, Overloaded
 from engine.method.base import Method, Outcome
 from engine.sched.policy import Active, Limits, Turn, Waiting, plan
 from engine.sched.session import Session
@@ -40,6 +40,11 @@ class Bounds:
     idle_s: float
 
 
+def typed(error: Exception) -> Exception:
+    """The error, or `OutOfMemory` for MLX's word that it could not allocate."""
+    return OutOfMemory(str(error)) if isinstance(error, RuntimeError) and "allocate" in str(error) else error
+
+
 @dataclass
 class Scheduler:
     """`trace`, where given, receives every turn."""
@@ -58,8 +63,8 @@ class Scheduler:
     def submit(self, session: Session) -> None:
         """Queue a request. Raises `Overloaded` when too many wait, `InvalidValue` for one that can never fit."""
         allowed = self.limits.kv_bytes
-        if allowed is not None and session.prepared.kv_bytes > allowed:
-            raise InvalidValue("request kv bytes", session.prepared.kv_bytes, f"at most the budget of {allowed}")
+        if allowed is not None and session.prepared.plan.kv_bytes > allowed:
+            raise InvalidValue("request kv bytes", session.prepared.plan.kv_bytes, f"at most the budget of {allowed}")
         with self._lock:
             if len(self._waiting) >= self.bounds.waiting:
                 raise Overloaded(self.bounds.waiting)
@@ -121,7 +126,7 @@ class Scheduler:
                     id=s.id,
                     chunks=s.prepared.chunks,
                     priority=s.prepared.request.priority,
-                    kv_bytes=s.prepared.kv_bytes,
+                    kv_bytes=s.prepared.plan.kv_bytes,
                 )
                 for s in self._waiting.values()
             ]
@@ -131,7 +136,11 @@ class Scheduler:
             parked = s.handle.parked_s is not None
             active.append(
                 Active(
-                    id=s.id, chunks_left=s.row.chunks_left, served=s.served, parked=parked, kv_bytes=s.prepared.kv_bytes
+                    id=s.id,
+                    chunks_left=s.row.chunks_left,
+                    served=s.served,
+                    parked=parked,
+                    kv_bytes=s.prepared.plan.kv_bytes,
                 )
             )
         return plan(waiting, active, self.limits)
@@ -157,13 +166,13 @@ class Scheduler:
             try:
                 self.method.prefill(session.row)
             except Exception as error:  # noqa: BLE001 - becomes the outcome of this request
-                outcomes[turn.prefill] = error
+                outcomes[turn.prefill] = typed(error)
         stepping = [self._active[id] for id in turn.decode if id not in outcomes]
         if stepping:
             try:
                 results = self.method.step([s.row for s in stepping if s.row is not None])
             except Exception as error:  # noqa: BLE001 - becomes the outcome of every row of the step
-                results = [error] * len(stepping)
+                results = [typed(error)] * len(stepping)
             outcomes.update(zip((s.id for s in stepping), results, strict=True))
         return outcomes
 

@@ -38,7 +38,7 @@ MOVES: dict[State, tuple[State, ...]] = {
 class Prepared:
     """A request after planning: everything that its row needs. `text` is None for a model without a tokenizer.
 
-    kv_bytes: what its caches will hold at their largest; chunks: prefill chunks of its prompt.
+    chunks: prefill chunks of its prompt.
     """
 
     request: Request
@@ -46,8 +46,7 @@ class Prepared:
     plan: Plan
     stop_ids: frozenset[int]
     text: TextStream | None
-    kv_bytes: int = 0
-    chunks: int = 0
+    chunks: int
 
 
 class Handle:

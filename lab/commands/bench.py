@@ -8,14 +8,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lab.commands import bench_kv
+from lab.commands import bench_batch, bench_kv
 from lab.console import Output, progress_callback, wide_console
 from lab.flags import add_tier_flags, tier_kv
 
 if TYPE_CHECKING:
     from lab.graph_bench import ModelResult
 
-HELP = "decode, prefill, bare graph or KV scheme speed against mlx-lm and optiq, interleaved, with interval"
+HELP = "decode, prefill, batches, bare graph or KV scheme speed against mlx-lm and optiq, interleaved, with interval"
 EXAMPLE = "frontier bench graph --models llama --launches 8"
 DEFAULT_MODEL = "smollm2-135m-instruct-fp32"
 SEED = 7
@@ -53,13 +53,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--launches", type=int, default=8, metavar="N", help="of two quads, in new processes (default: 8)"
     )
     bench_kv.add_arguments(tasks.add_parser("kv", help="KV schemes behind a context: decode speed and conversion time"))
+    bench_batch.add_arguments(tasks.add_parser("batch", help="rows beside each other, and arrivals in a busy batch"))
 
 
 def run(args: argparse.Namespace) -> int:
-    """Exit code 0 whatever a ratio is; `graph` and `kv` have a criterion, and 1 when a row does not meet it."""
+    """Exit code 0 whatever a ratio is; `graph`, `kv` and `batch` have a criterion, and 1 when a row does not meet it."""
     out = Output(as_json=args.json)
     if args.task == "kv":
         return bench_kv.run(args, out)
+    if args.task == "batch":
+        return bench_batch.run(args, out)
     return run_graph(args, out) if args.task == "graph" else run_task(args, out)
 
 

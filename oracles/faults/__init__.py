@@ -48,6 +48,7 @@ FAULTS = {
     "linear-rope-refused": "oracles.faults.linear_rope:FAULT",
     "olmo-prompt-crashes": "oracles.faults.olmo_prompt:FAULT",
     "gpt2-prefix-does-not-load": "oracles.faults.gpt2_prefix:FAULT",
+    "batch-crashes": "oracles.faults.batch_crashes:FAULT",
     "ragged-batch-rows": "oracles.faults.ragged:FAULT",
     "latent-words-unread": "oracles.faults.latent_words:FAULT",
     "latent-attention-crashes": "oracles.faults.latent_crashes:FAULT",

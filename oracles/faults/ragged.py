@@ -76,6 +76,6 @@ FAULT = Fault(
     oracle="mlx-lm",
     where="models with recurrences, convolutions, n-grams or masks of their own: padding enters the shorter row",
     what="log-probabilities of the shorter row depend on the longer one beside it",
-    ours="a batch of one runs today; the rule for batches of these: each row equals its solo run",
+    ours="each row equals its solo run, whatever runs beside it (tests/oracles/test_rows.py)",
     probe=probe,
 )

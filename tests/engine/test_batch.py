@@ -114,6 +114,55 @@ def test_fusion_is_refused_where_nothing_can_be_joined(llama_folder: Path) -> No
         load(llama_folder, fuse="quantized")
 
 
+@pytest.mark.parametrize("kv", ["native", "kv8:g32", "kv4:g32:start=20", "kv8/4:g32:on-write"])
+def test_the_projection_of_a_request_is_what_it_holds(kv: str) -> None:
+    with load(tiny_model("qwen3"), kv=kv, prefill_chunk=7) as engine:
+        for prompt, tokens in ((1, 1), (9, 3), (30, 260)):
+            done = engine.submit(ask(tuple(range(2, 2 + prompt)), tokens=tokens)).result()
+            # The last token's own forward is never run: its place is projected, and may open one more step of room.
+            ahead = engine.project(prompt, tokens).kv_bytes
+            held = engine.project(prompt, max(tokens - 1, 1)).kv_bytes if tokens > 1 else ahead
+            assert done.plan.kv_bytes == ahead
+            assert sum(layer.kv_bytes for layer in done.caches) in (ahead, held)
+
+
+def test_requests_wait_for_room_in_a_budget_and_one_that_never_fits_is_refused(llama_folder: Path) -> None:
+    with load(llama_folder) as engine:
+        each = engine.project(4, 8).kv_bytes
+    with load(llama_folder, drive="manual", kv_budget=2 * each) as engine:
+        handles = [engine.submit(ask((5, 9, 2, 7), tokens=8)) for _ in range(3)]
+        engine.step()
+        assert [handle.state for handle in handles] == ["running", "running", "queued"]
+        assert [len(handle.result().tokens) for handle in handles] == [8, 8, 8]
+        with pytest.raises(errors.InvalidValue, match="budget"):
+            engine.submit(ask((5, 9, 2, 7), tokens=2000))
+    with pytest.raises(errors.InvalidValue, match="memory_budget"):
+        load(llama_folder, memory_budget=1000)
+    with load(llama_folder, memory_budget=2**30) as engine:
+        assert len(engine.submit(ask((5, 9, 2, 7))).result().tokens) == 6
+
+
+def test_an_allocation_that_fails_ends_its_rows_and_frees_them(
+    llama_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with load(llama_folder, drive="manual") as engine:
+        method, step = engine._scheduler.method, engine._scheduler.method.step
+
+        def full(rows: Any) -> Any:
+            raise RuntimeError("[malloc] Unable to allocate 123 bytes.")
+
+        handles = [engine.submit(ask((5, 9, 2, 7))) for _ in range(2)]
+        engine.step()
+        monkeypatch.setattr(method, "step", full)
+        engine.step()
+        monkeypatch.setattr(method, "step", step)
+        for handle in handles:
+            with pytest.raises(errors.OutOfMemory, match="123 bytes"):
+                handle.result()
+        assert not engine._scheduler._active
+        assert len(engine.submit(ask((5, 9, 2, 7))).result().tokens) == 6
+
+
 def test_modes() -> None:
     assert resolve_mode("auto", "cpu", "") == ("composition", "together")
     assert resolve_mode("auto", "cpu", "one position") == ("composition", "one by one")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 import pytest
@@ -46,7 +47,7 @@ def run(plan: KVPlan, caches: list[LayerCache], calls: tuple[int, ...]) -> list[
 @pytest.mark.parametrize("calls", [(), (5, 1), (13, 1, 9)])
 def test_what_was_written_goes_on_equally(tmp_path: Path, kv: str, calls: tuple[int, ...]) -> None:
     plan = KVPlan.build(parse_kv(kv), SPECS)
-    identity = Identity.of("abc", "float32", plan)
+    identity = Identity.of("abc", "float32", plan, chunk=32)
     caches = plan.fresh()
     run(plan, caches, calls)
     path = tmp_path / "row.kv"
@@ -60,11 +61,16 @@ def test_what_was_written_goes_on_equally(tmp_path: Path, kv: str, calls: tuple[
 
 @pytest.mark.parametrize(
     ("change", "word"),
-    [({"model_sha256": "other"}, "model_sha256"), ({"dtype": "bfloat16"}, "dtype"), ({"plan": ("kv4",)}, "plan")],
+    [
+        ({"model_sha256": "other"}, "model_sha256"),
+        ({"dtype": "bfloat16"}, "dtype"),
+        ({"plan": ("kv4",)}, "plan"),
+        ({"every": 64}, "every"),
+    ],
 )
-def test_what_belongs_to_something_else_is_refused(tmp_path: Path, change: dict[str, str], word: str) -> None:
+def test_what_belongs_to_something_else_is_refused(tmp_path: Path, change: dict[str, Any], word: str) -> None:
     plan = KVPlan.build(parse_kv("kv8"), SPECS)
-    identity = Identity.of("abc", "float32", plan)
+    identity = Identity.of("abc", "float32", plan, chunk=32)
     caches = plan.fresh()
     run(plan, caches, (3,))
     path = tmp_path / "row.kv"
@@ -75,7 +81,7 @@ def test_what_belongs_to_something_else_is_refused(tmp_path: Path, change: dict[
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     plan = KVPlan.build(parse_kv("native"), SPECS)
-    identity = Identity.of("abc", "float32", plan)
+    identity = Identity.of("abc", "float32", plan, chunk=32)
     path = tmp_path / "row.kv"
     caches = plan.fresh()
     run(plan, caches, (3,))

@@ -1,0 +1,176 @@
+"""The task `batch` of `frontier bench`: its flags, its tables, its document."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lab.commands.bench_kv import numbers
+from lab.console import Output, progress_callback, wide_console
+
+if TYPE_CHECKING:
+    from lab.batch_bench import CaseResult
+
+MODELS = ("llama", "qwen3_next")
+METRIC = {
+    "decode": "decode_tok_s",
+    "aggregate": "agg_tok_s",
+    "TTFT": "ttft_ms",
+    "TTFT p95": "itl_ms",  # printed with a decimal: tiny models answer within milliseconds
+    "ITL p99": "itl_ms",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of `frontier bench batch`."""
+    parser.add_argument("--models", metavar="A,B", help="of lab/graph_models.py, or built-in names (default: two)")
+    parser.add_argument("--rows", metavar="N,N", help="rows of a batch (default: 1,2,4,8)")
+    parser.add_argument(
+        "--kinds", default="rows,busy", metavar="K,K", help="rows: speed; busy: arrivals (default: both)"
+    )
+    parser.add_argument(
+        "--size", choices=("tiny", "small"), default="tiny", help="of the models of lab/graph_models.py"
+    )
+    parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32", help="as --size")
+    parser.add_argument("--prompt-tokens", type=int, metavar="N", help="of the longest row (default: 64)")
+    parser.add_argument("--max-tokens", type=int, metavar="N", help="that each row makes (default: 48)")
+    parser.add_argument("--chunk", type=int, metavar="N", help="prompt tokens a forward (default: 64)")
+    parser.add_argument("--machine", default="shared", metavar="CLASS", help="quiet or shared: the limits that hold")
+    parser.add_argument(
+        "--launches", type=int, default=8, metavar="N", help="of two quads, in new processes (default: 8)"
+    )
+    parser.add_argument("--bits", action="store_true", help="no speed: where a row's bits depend on the batch, by BLAS")
+
+
+def run(args: argparse.Namespace, out: Output) -> int:
+    """Exit code 1 when a row reads "not met"; "undecided", "not run" and "lab" count for nothing."""
+    if args.bits:
+        return run_bits(out)
+    from engine import errors, machine
+    from lab.batch_bench import ROWS, Sizes, cases, probe_of, run_case, vocabulary
+    from lab.graph_bench import Limits
+    from lab.judge import document
+    from oracles.client import Worker
+    from oracles.contract import StackConfig
+
+    limits = Limits.of(args.machine)
+    given = {"prompt": args.prompt_tokens, "decode": args.max_tokens, "chunk": args.chunk}
+    sizes = Sizes(**{name: value for name, value in given.items() if value is not None})
+    kinds = args.kinds.split(",")
+    for kind in kinds:
+        if kind not in ("rows", "busy"):
+            raise errors.UnknownField("--kinds", kind, ("rows", "busy"))
+    models = args.models.split(",") if args.models else list(MODELS)
+    asked = [case for case in cases(models, numbers("--rows", args.rows) if args.rows else ROWS) if case.kind in kinds]
+    folders = find(models, args.size, args.dtype)
+    out.line(
+        f"batches, BLAS {args.blas}: prompts of {sizes.prompt} tokens and less, {sizes.decode} tokens a row, chunks of "
+        f"{sizes.chunk}"
+    )
+    results: list[CaseResult] = []
+    with progress_callback() as bar:
+        for done, case in enumerate(asked):
+            folder = folders[case.model]
+            arms = [
+                StackConfig(stack=stack, model=str(folder), chunk=sizes.chunk, blas=args.blas)
+                for stack in ("mlx-lm", "engine")
+            ]
+            result = run_case(
+                case,
+                (arms[0], arms[1]),
+                probe_of(case, sizes, vocabulary(folder)),
+                args.launches,
+                limits,
+                Worker,
+                lambda what, done=done: bar("cases", done, len(asked)),  # type: ignore[misc]
+            )
+            results.append(result)
+    print_table(out, results)
+    verdicts = [row.verdict for result in results for row in result.rows]
+    verdicts += [result.memory_verdict for result in results]
+    out.document(
+        {
+            "task": "batch",
+            "against": "mlx-lm",
+            "machine": machine().key,
+            "limits": document(limits),
+            "sizes": document(sizes),
+            "counts": {verdict: verdicts.count(verdict) for verdict in sorted(set(verdicts))},
+            "cases": [document(result) for result in results],
+        },
+        always=True,
+    )
+    return 1 if "not met" in verdicts else 0
+
+
+def find(models: Sequence[str], size: str, dtype: str) -> dict[str, Path]:
+    """The folder of each: built where lab/graph_models.py has its shape, else found by its name.
+
+    Errors: those of `engine.resolve_model`.
+    """
+    from engine import resolve_model
+    from lab.graph_models import CONFIGS, build
+
+    folders = build([model for model in models if model in CONFIGS], size, dtype)
+    with progress_callback() as bar:
+        return folders | {m: Path(resolve_model(m, progress=bar)) for m in models if m not in CONFIGS}
+
+
+def print_table(out: Output, results: Sequence[CaseResult]) -> None:
+    """One line a case and task, and one for its memory."""
+    from rich.table import Table
+
+    from lab.metrics import show
+
+    table = Table(title="engine over mlx-lm: tok/s of all rows together, ms", box=None, pad_edge=False)
+    for column in ("model", "rows", "task", "ratio", "95 % interval", "engine", "mlx-lm", "verdict", "why"):
+        table.add_column(column, no_wrap=column != "why")
+    for result in results:
+        case = result.case
+        rows = str(case.rows) if case.kind == "rows" else f"{case.rows - 1}+1"
+        for row in result.rows:
+            span = "–" if row.low is None or row.high is None else f"{row.low:.3f} to {row.high:.3f}"
+            shown = [show(METRIC[row.task], v) if v is not None else "–" for v in (row.candidate, row.base)]
+            ratio = "–" if row.ratio is None else f"{row.ratio:.3f}"
+            table.add_row(case.model, rows, row.task, ratio, span, *shown, row.verdict, row.why)
+        if result.memory is not None:
+            peaks = (result.memory.candidate, result.memory.base)
+            shown = [show("peak_bytes", peak) for peak in peaks]
+            share = f"{peaks[0] / peaks[1]:.3f}"
+            table.add_row(
+                case.model, rows, "peak", share, "counted", *shown, result.memory_verdict, "not above the other's"
+            )
+    wide_console(out).print(table)
+
+
+def run_bits(out: Output) -> int:
+    """The table of what a row's bits depend on; exit code 0 whatever it says."""
+    from oracles.row_bits import BLAS, SIZES, measure_in_child
+
+    found: dict[str, Any] = {blas: measure_in_child(blas) for blas in BLAS}
+    for blas, answer in found.items():
+        print_bits(out, blas, answer, SIZES)
+    out.document({"task": "bits", "blas": found}, always=True)
+    return 0
+
+
+def print_bits(out: Output, blas: str, answer: Mapping[str, Any], sizes: Sequence[int]) -> None:
+    """One line an operation: equal, or how many rows differ and by how much at most."""
+    from rich.table import Table
+
+    if "refused" in answer:
+        out.line(f"BLAS {blas}: not run: {answer['refused']}")
+        return
+    title = f"a row in a batch of B against the row alone: BLAS {blas}, {answer['machine']}"
+    table = Table(title=title, box=None, pad_edge=False)
+    for column in ("operation", "dtype", *(f"B={b}" for b in sizes)):
+        table.add_column(column, no_wrap=True)
+    for line in answer["rows"]:
+        cells = [
+            "equal" if not cell["unequal"] else f"{cell['unequal']}/{cell['rows']} rows, {cell['max']:.1e}"
+            for cell in line["cells"]
+        ]
+        table.add_row(line["operation"], line["dtype"], *cells)
+    wide_console(out).print(table)
