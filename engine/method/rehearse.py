@@ -6,10 +6,11 @@ import mlx.core as mx
 
 from engine.kv.base import LayerCache
 from engine.method.decode import DecodeRow
+from engine.types import Rehearsal
 
 
-def rehearse(row: DecodeRow, held: list[LayerCache]) -> int:
-    """Run `row` over caches that hold something already; the peak in bytes, all that is alive counted."""
+def rehearse(row: DecodeRow, held: list[LayerCache]) -> Rehearsal:
+    """Run `row` over caches that hold something already."""
     row.caches = held
     mx.eval([a for cache in held for a in cache.arrays()])
     mx.synchronize()
@@ -20,4 +21,4 @@ def rehearse(row: DecodeRow, held: list[LayerCache]) -> int:
     for _ in range(row.limit):
         row.step()
     mx.synchronize()
-    return mx.get_peak_memory()
+    return Rehearsal(mx.get_peak_memory(), sum(cache.nbytes for cache in row.caches))
