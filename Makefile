@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
 PINNED := pyproject.toml requirements.lock
 
-.PHONY: help setup scorecard test test-matrix test-nightly lock wheel clean
+.PHONY: help setup scorecard fit-check test test-matrix test-nightly lock wheel clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -19,6 +19,9 @@ setup: $(READY_DEV) ## virtual environment with everything, from the lock
 
 scorecard: $(READY) ## fetch the model, check parity, run one paired experiment, write the frontier scorecard
 	$(BIN)/frontier scorecard --quick
+
+fit-check: $(READY) ## predicted against measured peak memory of five models under three KV schemes
+	$(BIN)/python -m lab.fit_check
 
 test: $(READY_DEV) ## ruff, mypy and pytest (the gates are tests)
 	$(BIN)/ruff check .

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from engine.types import Generation as Generation
     from engine.types import Plan as Plan
     from engine.types import Projection as Projection
+    from engine.types import Rehearsal as Rehearsal
     from engine.types import Request as Request
     from engine.types import SamplingParams as SamplingParams
     from engine.types import ScoreBlock as ScoreBlock
@@ -51,6 +52,7 @@ _DOOR = {
     "OPENBLAS_INSTALL": "engine.backend:OPENBLAS_INSTALL",
     "Plan": "engine.types:Plan",
     "Projection": "engine.types:Projection",
+    "Rehearsal": "engine.types:Rehearsal",
     "Request": "engine.types:Request",
     "SamplingParams": "engine.types:SamplingParams",
     "ScoreBlock": "engine.types:ScoreBlock",

@@ -49,6 +49,7 @@ from engine.types import (
     Plan,
     Projection,
     Prompt,
+    Rehearsal,
     Request,
     SamplingParams,
     ScoreBlock,
@@ -192,28 +193,29 @@ class Engine:
     # -- memory --------------------------------------------------------------------------------------------------
 
     def project(self, prompt_tokens: int, max_tokens: int) -> Projection:
-        """What the caches of a request will hold at its end, exactly and without running anything."""
-        for name, value in (("prompt_tokens", prompt_tokens), ("max_tokens", max_tokens)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InvalidValue(name, value, "an integer >= 1")
+        """What the caches of a request will hold at its end, exactly and without running anything.
+
+        max_tokens 0: as prefill leaves them, before the last of `prompt_tokens` is fed.
+        """
+        _check_counts({"prompt_tokens": (prompt_tokens, 1), "max_tokens": (max_tokens, 0)})
         lengths = (*prefill_lengths(prompt_tokens - 1, self.config.prefill_chunk), *(1,) * max_tokens)
         caches = self._loop.call(lambda: self._projector.caches(lengths))
         layers = tuple(cache.describe(i) for i, cache in enumerate(caches))
         kv_bytes = sum(layer.kv_bytes for layer in layers)
         return Projection(prompt_tokens, max_tokens, self.config.prefill_chunk, kv_bytes, layers)
 
-    def rehearse(self, held_tokens: int, prompt_tokens: int, max_tokens: int) -> int:
+    def rehearse(self, held_tokens: int, prompt_tokens: int, max_tokens: int) -> Rehearsal:
         """Peak bytes of all that MLX holds, weights included, while a request runs over caches that hold
         `held_tokens` others already, in chunks as the config says: the end of a long request without its beginning.
 
         max_tokens 0: prefill only, which runs all but the last of `prompt_tokens`.
         """
-        for name, value, least in (("held_tokens", held_tokens, 0), ("prompt_tokens", prompt_tokens, 1)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise InvalidValue(name, value, f"an integer >= {least}")
+        _check_counts(
+            {"held_tokens": (held_tokens, 0), "prompt_tokens": (prompt_tokens, 1), "max_tokens": (max_tokens, 0)}
+        )
         chunk, vocab = self.config.prefill_chunk, self._model.spec.vocab
 
-        def run() -> int:
+        def run() -> Rehearsal:
             processors, sampler = self._samplers(SamplingParams())
             prompt = tuple(i * STRIDE % vocab for i in range(prompt_tokens))
             task = Task(prompt=prompt, limit=max_tokens, seed=0, processors=processors, sampler=sampler)
@@ -223,8 +225,10 @@ class Engine:
         return self._loop.call(run)
 
     def _make_projector(self) -> Projector:
+        decoder = self._model.decoder  # not self: the model would wait for the garbage collector
+
         def run(tokens: int, caches: list[LayerCache]) -> None:
-            self._model.decoder.forward_hidden(mx.zeros((1, tokens), mx.int32), caches)
+            decoder.forward_hidden(mx.zeros((1, tokens), mx.int32), caches)
 
         return Projector(self._kv, run)
 
@@ -386,7 +390,7 @@ class Engine:
         if self.config.memory_budget is not None:
             chunk = self.config.prefill_chunk
             held = self._projector.nbytes((chunk, 1))
-            beside = self.rehearse(0, chunk + 1, 1) - held  # weights, and what a chunk takes while it runs
+            beside = self.rehearse(0, chunk + 1, 1).peak_bytes - held  # weights, and what a chunk takes while it runs
             if beside >= self.config.memory_budget:
                 raise InvalidValue("memory_budget", self.config.memory_budget, f"above {beside}: weights and one chunk")
             limits.append(self.config.memory_budget - beside)
@@ -399,6 +403,13 @@ def _request(prompt: Prompt, sampling: SamplingParams | None, fields: Mapping[st
         if name not in known:
             raise UnknownField("Request", name, known)
     return Request(prompt=prompt, sampling=sampling or SamplingParams(), **fields)
+
+
+def _check_counts(counts: Mapping[str, tuple[object, int]]) -> None:
+    """`InvalidValue` for a count that is no integer, or below the least that is given with it."""
+    for name, (value, least) in counts.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise InvalidValue(name, value, f"an integer >= {least}")
 
 
 def _evaluated(array: mx.array) -> mx.array:

@@ -192,6 +192,14 @@ class Projection:
 
 
 @dataclass(frozen=True)
+class Rehearsal:
+    """peak_bytes: the most that MLX held at once, weights included; kv_bytes: of the caches at the end."""
+
+    peak_bytes: int
+    kv_bytes: int
+
+
+@dataclass(frozen=True)
 class Plan:
     """Everything that was decided for a request before anything was allocated.
 

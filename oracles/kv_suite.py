@@ -16,18 +16,27 @@ from oracles.architectures import PROMPT, forced, prompts, vocabulary
 from oracles.client import Worker
 from oracles.contract import Probe, StackConfig
 from oracles.matrix import random_ids
-from oracles.parity import Cell
+from oracles.parity import LAB, Cell
 from oracles.recipe import Form, Recipe, find_recipe
-from oracles.tiny import tiny_root
+from oracles.tiny import tiny_model, tiny_root
 
 CHUNKS = (2048, 7)
+# Plans per layer at the chunks in use, over a prompt that is longer than the smaller ones.
+PLAN_CHUNKS = (2048, 64, 32)
+PLAN_PROMPT = 100
 STEPS = 8
 # Full attention: plain, with norms on heads, biased, looped, with experts; beside recurrences.
 FULL = ("qwen3", "olmo2-untied-biased", "qwen3_moe", "qwen3_next")
 # Rings: beside full layers, with experts, with sinks, alone.
 RINGS = ("gemma3_text", "afmoe", "gpt_oss", "exaone_moe-sliding")
 UNIFORM = ("kv8:g32", "kv4:g32", "kv8:g32:start=20")
+# Packed once the first call is over, since mlx-lm cannot begin with 3, 5 or 6 bits; 8/8 is another name of 8.
+WIDTHS = ("kv2:g32", "kv3:g32", "kv5:g32", "kv6:g32", "kv8/8:g32")
 ON_WRITE = ("kv8:g32:on-write", "kv8/4:g32:on-write", "kv4:g32:on-write")
+# Of nobody else; TurboQuant's on a model with heads of 64.
+ALONE = ("kv8/4:g32", "kv4/8:g32", "kv8/4:g32:start=20")
+TURBO = tuple(f"turbo:k{keys}v{values}" for keys, values in ((8, 3), (8, 8), (5, 5), (4, 4), (2, 2)))
+TURBO_MODEL = "qwen3"
 QUICK_FULL, QUICK_RINGS = ("qwen3",), ("gemma3_text", "gpt_oss")
 
 
@@ -44,25 +53,31 @@ def mixed_plan(layers: Mapping[int, int]) -> str:
 
 
 def kv_cells(*, quick: bool) -> list[Cell]:
-    """Every scheme over the models, at two chunks, with prompts that wrap a ring and that do not."""
+    """Every scheme over the models, at several chunks, with prompts that wrap a ring and that do not."""
     with Worker(StackConfig(stack="mlx-lm", model="", compile=False)) as builder:
         full = {name: _made(builder, name) for name in (QUICK_FULL if quick else FULL)}
         rings = {name: _made(builder, name) for name in (QUICK_RINGS if quick else RINGS)}
+    chunks = PLAN_CHUNKS[-1:] if quick else PLAN_CHUNKS
     cells: list[Cell] = []
     for name, folder in full.items():
-        states = name == "qwen3_next"
-        cells += _group(name, folder, UNIFORM, (PROMPT,), "mlx-lm")
-        cells += _group(name, folder, () if states else _plans(), (PROMPT,), "optiq")
+        cells += _group(name, folder, UNIFORM, CHUNKS, (PROMPT,), "mlx-lm")
+        cells += _group(name, folder, WIDTHS, CHUNKS[-1:], (PROMPT,), "mlx-lm")
+        if name != "qwen3_next":  # its states are layers, which a plan would name
+            cells += _group(name, folder, _plans(50), chunks, (PLAN_PROMPT,), "optiq")
         cells += _between_chunks(name, folder)
+        cells += _group(name, folder, ALONE, CHUNKS[-1:], (PROMPT,), LAB)
     for name, folder in rings.items():
-        lengths = prompts(find_recipe(name))[::2]  # shorter than the window, several times as long
-        cells += _group(name, folder, (*UNIFORM[:2], *_plans()), lengths, "optiq")
-    return cells
+        shortest = prompts(find_recipe(name))[0]  # shorter than the window
+        cells += _group(name, folder, _plans(10), chunks[-1:], (shortest,), "optiq")
+        cells += _group(name, folder, (*UNIFORM[:2], *_plans(50)), chunks, (PLAN_PROMPT,), "optiq")
+        cells += _group(name, folder, ALONE, CHUNKS[-1:], (PROMPT,), LAB)
+    turbo = Path(tiny_model(TURBO_MODEL))
+    return cells + _group(TURBO_MODEL, turbo, TURBO, CHUNKS[-1:], (PROMPT,), LAB)
 
 
-def _plans() -> tuple[str, ...]:
-    plan = mixed_plan({0: 8, 1: 4})
-    return plan, f"{mixed_plan({1: 4})}:start=20"
+def _plans(later: int) -> tuple[str, ...]:
+    """A plan from the first token on, and one from `later` tokens on."""
+    return mixed_plan({0: 8, 1: 4}), f"{mixed_plan({1: 4})}:start={later}"
 
 
 def _made(builder: Worker, name: str) -> Path:
@@ -73,9 +88,9 @@ def _group(
     name: str,
     folder: Path,
     schemes: Sequence[str],
+    chunks: Sequence[int],
     lengths: Sequence[int],
     reference: str,
-    chunks: Sequence[int] = CHUNKS,
 ) -> list[Cell]:
     recipe = find_recipe(name)
     return [
@@ -88,7 +103,7 @@ def _group(
 
 def _cell(name: str, folder: Path, recipe: Recipe, kv: str, chunk: int, length: int, reference: str) -> Cell:
     return Cell(
-        name=name,
+        name=name if recipe.window is None else f"{name} (window {recipe.window})",
         dtype="float32",
         model=str(folder),
         kv=kv,

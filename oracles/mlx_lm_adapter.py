@@ -54,10 +54,13 @@ GENERATE = importlib.import_module("mlx_lm.generate")
 
 
 def load(config: StackConfig) -> MlxLmStack:
-    """The stack "mlx-lm": native or uniform KV; per-layer mixed KV is refused (mlx-lm has none)."""
+    """The stack "mlx-lm": native or uniform KV; what mlx-lm has not is refused."""
     asked = parse_kv(config.kv)
     if asked.kind == "mixed":
         raise errors.InvalidValue("kv", config.kv, "native or uniform for mlx-lm; per-layer mixed KV is optiq's")
+    each = asked.every
+    if asked.on_write or (each is not None and (each.turbo or each.bits != each.value_bits)):
+        raise errors.InvalidValue("kv", config.kv, "one width for mlx-lm, and its own schedule; the others are ours")
     return MlxLmStack(config, kv_bits=asked.bits, group_size=asked.group_size, start=asked.start)
 
 

@@ -9,15 +9,19 @@ import json
 import tempfile
 from pathlib import Path
 
+import mlx.core as mx
 import optiq.serve as optiq_serve
+from mlx_lm.models.base import scaled_dot_product_attention
+from mlx_lm.models.cache import RotatingKVCache
 from mlx_lm.utils import load_config
-from optiq.runtime.kv.rotating import RotatingQuantizedKVCache
+from optiq.runtime.kv.rotating import RotatingQuantizedKVCache, quantize_cache_layer
 
 from engine import errors, parse_kv
 from oracles.contract import StackConfig
 from oracles.mlx_lm_adapter import MlxLmStack, add_cache_kind
 
 DISTRIBUTIONS = ("mlx", "mlx-lm", "mlx-optiq")
+SCALE = 0.125  # of queries over a ring that runs alone
 
 
 def load(config: StackConfig) -> MlxLmStack:
@@ -39,6 +43,27 @@ def load(config: StackConfig) -> MlxLmStack:
     add_cache_kind(RotatingQuantizedKVCache, "rotating", "max_size", quantized=True)
     # The patched conversion reads the plan; any bits only switch it on.
     return MlxLmStack(config, kv_bits=8, group_size=64, start=asked.start, distributions=DISTRIBUTIONS)
+
+
+def attend_ring(source: Path, target: Path) -> None:
+    """What each call over a ring with kept tokens attends. No model's own caches keep any, so the ring runs alone.
+
+    source: arrays "keys", "values" [1, K, N, D], "queries" [1, H, N, D], "calls", the lengths of the calls, and "ring":
+    size, kept tokens, bits, group size, and the tokens from which it is packed. target: "out" [1, H, N, D].
+    """
+    given = mx.load(str(source))
+    assert isinstance(given, dict)
+    size, keep, bits, group_size, start = (int(x) for x in given["ring"].tolist())  # type: ignore[union-attr]
+    cache, out, end = RotatingKVCache(max_size=size, keep=keep), [], 0
+    for length in given["calls"].tolist():  # type: ignore[union-attr]
+        begin, end = end, end + int(length)
+        queries, keys, values = (given[name][:, :, begin:end] for name in ("queries", "keys", "values"))
+        mask = cache.make_mask(end - begin)
+        keys, values = cache.update_and_fetch(keys, values)
+        out.append(scaled_dot_product_attention(queries, keys, values, cache, scale=SCALE, mask=mask))
+        if bits and cache.offset >= start:
+            cache = quantize_cache_layer(cache, bits, group_size)
+    mx.save_safetensors(str(target), {"out": mx.concatenate(out, axis=2)})
 
 
 def _layers(config: StackConfig) -> int:

@@ -24,6 +24,8 @@ from oracles.live import is_state, require_scheme
 
 EQUAL, DIFFERS, FAILED = "equal", "differs", "failed"
 NOT_RUN, NOT_BUILT, NOT_CLAIMED = "not run", "not built", "not claimed: OpenBLAS"
+# A scheme that no other stack has: shown to be on, and judged by its KL.
+LAB = "Lab"
 BAD = (DIFFERS, FAILED)
 WHY_CHARS = 300
 CACHE_FIELDS = ("scheme", "layout", "offset", "dtype", "bits", "group_size")
@@ -34,9 +36,9 @@ class Cell:
     """One comparison.
 
     name: the model as a reader knows it; dtype: of the activations, with the weights' packing where there is one.
-    probe: what both sides run; steps: decode steps in it. reference: "mlx-lm", "optiq" or "engine" (the engine against
-    itself at another chunk, an equality between shapes). reference_model: another folder on the reference's side.
-    compile: whether MLX fuses, on both sides.
+    probe: what both sides run; steps: decode steps in it. reference: "mlx-lm", "optiq", "engine" (the engine against
+    itself at another chunk, an equality between shapes) or `LAB` (the engine alone). reference_model: another folder on
+    the reference's side. compile: whether MLX fuses, on both sides.
     """
 
     name: str
@@ -60,11 +62,15 @@ class Cell:
             return "forced"
         return "sampled" if self.probe.sampling.get("temperature", 0) else "greedy"
 
-    def configs(self, blas: str) -> tuple[StackConfig, StackConfig]:
-        """(engine, reference)."""
-        ours = StackConfig(
+    def config(self, blas: str) -> StackConfig:
+        """The engine's."""
+        return StackConfig(
             stack="engine", model=self.model, kv=self.kv, chunk=self.chunk, blas=blas, compile=self.compile
         )
+
+    def configs(self, blas: str) -> tuple[StackConfig, StackConfig]:
+        """(engine, reference)."""
+        ours = self.config(blas)
         theirs = replace(
             ours,
             stack=self.reference,
@@ -189,6 +195,8 @@ class Pair:
         """One cell's verdict. Neighbours of one configuration share what is loaded."""
         if cell.reference == "engine" and self.blas != "bundled":
             return CellResult(cell, NOT_CLAIMED, "equality between shapes holds with the bundled BLAS only")
+        if cell.reference == LAB:
+            return self._alone(cell)
         ours, theirs = cell.configs(self.blas)
         sides = self._side("ours"), self._side(theirs.stack)
         sides[0].ask_load(ours)
@@ -196,6 +204,20 @@ class Pair:
         for side in sides:
             side.await_load()
         return _run_cell(cell, sides, bisect)
+
+    def _alone(self, cell: Cell) -> CellResult:
+        """The engine runs, and its live caches are what was asked, or the cell failed."""
+        side = self._side("ours")
+        side.ask_load(cell.config(self.blas))
+        side.await_load()
+        trace = side.answer() if side.ask(cell.probe) else None
+        if trace is None:
+            return CellResult(cell, FAILED, _one_line(side.error))
+        try:
+            require_scheme(trace, cell.kv)
+        except SchemeNotLive as error:
+            return CellResult(cell, FAILED, str(error))
+        return CellResult(cell, LAB, "no other stack has it: it is live in the engine, and its KL judges it")
 
     def _side(self, name: str) -> Side:
         return self._sides.setdefault(name, Side(self._workers))

@@ -9,10 +9,11 @@ from engine.kv.base import LayerCache
 from engine.kv.plan import KVPlan
 from engine.method.base import Task
 from engine.method.decode import Decode
+from engine.types import Rehearsal
 
 
-def rehearse(decoder: Decoder, kv: KVPlan, task: Task, chunk: int, held: list[LayerCache]) -> int:
-    """Run `task` over caches that hold something already; the peak in bytes, all that is alive counted."""
+def rehearse(decoder: Decoder, kv: KVPlan, task: Task, chunk: int, held: list[LayerCache]) -> Rehearsal:
+    """Run `task` over caches that hold something already."""
     method = Decode(decoder, kv, chunk=chunk, together=True)
     row = method.open(task)
     row.caches = held
@@ -25,4 +26,4 @@ def rehearse(decoder: Decoder, kv: KVPlan, task: Task, chunk: int, held: list[La
     for _ in range(task.limit):
         method.step([row])
     mx.synchronize()
-    return mx.get_peak_memory()
+    return Rehearsal(mx.get_peak_memory(), sum(cache.nbytes for cache in row.caches))

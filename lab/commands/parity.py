@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from engine import errors
@@ -85,7 +86,7 @@ def print_table(out: Output, rows: list[dict[str, Any]]) -> None:
         table.add_row(
             row["model"],
             row["dtype"],
-            row["kv"].split("/")[0] + "..." if "/" in row["kv"] else row["kv"],
+            f"mixed:{Path(row['kv']).name}" if row["kv"].startswith("mixed:") else row["kv"],
             str(row["chunk"]),
             row["kind"],
             f"{row['prompt']}+{row['steps']}",

@@ -113,7 +113,7 @@ def test_the_door_projects_what_a_request_leaves(llama_folder: Path, tmp_path: P
 
 @pytest.mark.parametrize(
     ("prompt", "new", "field"),
-    [(0, 1, "prompt_tokens"), (1, 0, "max_tokens"), (1.5, 1, "prompt_tokens"), (True, 1, "prompt_tokens")],
+    [(0, 1, "prompt_tokens"), (1, -1, "max_tokens"), (1.5, 1, "prompt_tokens"), (True, 1, "prompt_tokens")],
 )
 def test_what_cannot_be_projected_is_refused(text_engine: Engine, prompt: int, new: int, field: str) -> None:
     with pytest.raises(errors.InvalidValue, match=field):

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,14 @@ def test_optiq_mixes_schemes_per_layer_and_mlx_lm_refuses_to(tmp_path: Path) -> 
     require_scheme(trace, kv)
     with pytest.raises(OracleRefused, match="optiq's"), Worker(StackConfig(stack="mlx-lm", model=model, kv=kv)):
         pass
+
+
+def test_what_mlx_lm_has_not_it_refuses_and_runs_nothing_else_instead() -> None:
+    config = StackConfig(stack="mlx-lm", model=str(tiny_model("llama")))
+    with Worker(replace(config, model="")) as worker:
+        for kv in ("kv8/4", "turbo:k8v3", "kv8:on-write"):
+            with pytest.raises(OracleRefused, match="one width"):
+                worker.load(replace(config, kv=kv))
 
 
 def test_a_refused_probe_leaves_the_worker_usable() -> None:
