@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import importlib
 import itertools
-import secrets
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import mlx.core as mx
 
@@ -21,7 +20,7 @@ from engine.artifacts.profile import Profile
 from engine.artifacts.resolve import resolve_model
 from engine.artifacts.tokenizer import Tokenizer, load_tokenizer
 from engine.config import EngineConfig
-from engine.errors import EmptyPrompt, InvalidValue, NotBuilt, TemplateMissing, UnknownField
+from engine.errors import InvalidValue, NotBuilt, UnknownField
 from engine.graph.model import Model, load_model
 from engine.graph.rows import unfit_for_rows
 from engine.kv.base import LayerCache
@@ -32,21 +31,17 @@ from engine.method import METHODS
 from engine.method.base import Method, Task
 from engine.method.forward import GraphRun, forced_bounds, teacher_force
 from engine.method.rehearse import rehearse
-from engine.method.text import TextStream
-from engine.sample.processors import Processors, build_processors
-from engine.sample.samplers import Sampler, build_sampler
+from engine.sched.admission import Admission
 from engine.sched.loop import Loop
 from engine.sched.modes import resolve_mode
 from engine.sched.policy import Limits
 from engine.sched.scheduler import Bounds, Scheduler, TurnLog
-from engine.sched.session import Handle, Prepared, Session
+from engine.sched.session import Handle, Session
 from engine.types import (
     CacheLayer,
     Event,
     ForwardTrace,
     Generation,
-    Messages,
-    Plan,
     Projection,
     Prompt,
     Rehearsal,
@@ -87,17 +82,26 @@ class Engine:
             self._old_wired = self._loop.call(backend.raise_wired_limit)
             self.machine = backend.machine()
             self._projector = self._loop.call(self._make_projector)
-            unfit = unfit_for_rows(spec)
-            self.batch_mode, self._rows_run = resolve_mode(config.batch_mode, self.machine.device, unfit)
+            mode, rows = resolve_mode(config.batch_mode, self.machine.device, unfit_for_rows(spec))
         except BaseException:
             self._loop.close()
             raise
         self.config = config.resolve(dtype=self._model.dtype)
-        self._stop_ids = self._find_stop_ids()
+        self._admission = Admission(
+            model=self._model,
+            tokenizer=self.tokenizer,
+            kv=self._kv,
+            projector=self._projector,
+            config=self.config,
+            machine=self.machine,
+            mode=mode,
+            rows=rows,
+            call=self._loop.call,
+        )
         self._ids = itertools.count(1)
         module, symbol = METHODS["decode"].split(":")
         method: Method = getattr(importlib.import_module(module), symbol)(
-            self._model.decoder, self._kv, chunk=config.prefill_chunk, together=self._rows_run == "together"
+            self._model.decoder, self._kv, chunk=config.prefill_chunk, together=rows == "together"
         )
         bounds = Bounds(waiting=config.queue, idle_s=config.idle_s)
         self._scheduler = Scheduler(method, Limits(rows=config.batch, kv_bytes=self._kv_limit()), bounds)
@@ -147,7 +151,7 @@ class Engine:
         generation. With `layers`, the residual stream after each layer comes too. `sizes`: the lengths of the
         forwards, one by one, instead of head, chunk and tail.
         """
-        ids = self._checked_ids(token_ids)
+        ids = self._admission.checked_ids(token_ids)
         if sizes is not None:
             if chunk is not None or head or tail != 1:
                 raise InvalidValue("sizes", tuple(sizes), "alone: without chunk, head and tail")
@@ -178,7 +182,7 @@ class Engine:
         the tail fed alone. `batch` above 1 is not built yet and refused."""
         if batch != 1:
             raise NotBuilt(f"score with batch={batch}", "use batch=1")
-        checked = [self._checked_ids(ids) for ids in sequences]
+        checked = [self._admission.checked_ids(ids) for ids in sequences]
         for index, ids in enumerate(checked):
             run = self.trace(ids, tail=tail)
             positions = tuple(range(len(ids) - tail, len(ids)))
@@ -216,7 +220,7 @@ class Engine:
         chunk, vocab = self.config.prefill_chunk, self._model.spec.vocab
 
         def run() -> Rehearsal:
-            processors, sampler = self._samplers(SamplingParams())
+            processors, sampler = self._admission.operations(SamplingParams())
             prompt = tuple(i * STRIDE % vocab for i in range(prompt_tokens))
             task = Task(prompt=prompt, limit=max_tokens, seed=0, processors=processors, sampler=sampler)
             held = self._projector.caches(prefill_lengths(held_tokens, chunk))
@@ -268,7 +272,7 @@ class Engine:
             collect=request.delivery == "collect",
         )
         handle.move("preparing")
-        session = Session(self._prepare(request), handle)
+        session = Session(self._admission.prepare(request), handle)
         self._loop.submit(lambda: self._scheduler.submit(session))
         return handle
 
@@ -297,92 +301,6 @@ class Engine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    # -- planning ------------------------------------------------------------------------------------------------
-
-    def _find_stop_ids(self) -> frozenset[int]:
-        eos = self._model.config.get("eos_token_id")
-        ids = {eos} if isinstance(eos, int) else set(eos or ())
-        return frozenset(ids | (self.tokenizer.eos_ids if self.tokenizer else set()))
-
-    def _checked_ids(self, token_ids: Sequence[int]) -> tuple[int, ...]:
-        ids = tuple(token_ids)
-        if not ids:
-            raise EmptyPrompt
-        vocab = self._model.spec.vocab
-        for token in ids:
-            if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < vocab:
-                raise InvalidValue("token id", token, f"an integer in 0..{vocab - 1} (the model's vocabulary)")
-        return ids
-
-    def _encode(self, request: Request) -> tuple[int, ...]:
-        prompt = request.prompt
-        if not prompt:
-            raise EmptyPrompt
-        if not isinstance(prompt, str) and not isinstance(prompt[0], Mapping):
-            return self._checked_ids(cast(Sequence[int], prompt))
-        if self.tokenizer is None:
-            raise InvalidValue("prompt", type(prompt).__name__, "token ids: this model folder has no tokenizer")
-        if isinstance(prompt, str):
-            return self._checked_ids(self.tokenizer.encode_prompt(prompt))
-        if not self.tokenizer.has_template:
-            raise TemplateMissing(self.config.model)
-        ids = self.tokenizer.apply_chat_template(cast(Messages, prompt), tools=request.tools, **request.template_kwargs)
-        return self._checked_ids(ids)
-
-    def _samplers(self, sampling: SamplingParams) -> tuple[Processors, Sampler]:
-        """What turns logits into tokens; raises for values that this vocabulary cannot honour."""
-        vocab = self._model.spec.vocab
-        if sampling.top_logprobs is not None and sampling.top_logprobs > vocab:
-            raise InvalidValue("top_logprobs", sampling.top_logprobs, f"0..{vocab} (the model's vocabulary)")
-        # mlx-lm's commands keep XTC away from a newline's tokens and from EOS (generate.py).
-        newline = self.tokenizer.encode("\n", add_special_tokens=True) if self.tokenizer else ()
-        spared = (*newline, *sorted(self._stop_ids))
-        return build_processors(sampling, vocab), build_sampler(sampling, vocab, xtc_special_tokens=spared)
-
-    def _prepare(self, request: Request) -> Prepared:
-        sampling = request.sampling
-        if sampling.stop and self.tokenizer is None:
-            raise InvalidValue("stop", sampling.stop, "() for a model folder without a tokenizer")
-        prompt = self._encode(request)
-        forced = None if request.forced_tokens is None else self._checked_ids(request.forced_tokens)
-        seed = secrets.randbits(64) if sampling.seed is None else sampling.seed
-        limit = sampling.max_tokens if forced is None else len(forced)
-        text = None
-        if self.tokenizer is not None:
-            text = TextStream(self.tokenizer.decode, self._stop_ids, sampling.stop, self.tokenizer.byte_ids)
-        processors, sampler = self._loop.call(lambda: self._samplers(sampling))
-        chunks = prefill_lengths(len(prompt) - 1, self.config.prefill_chunk)
-        task = Task(
-            prompt=prompt,
-            limit=limit,
-            seed=seed,
-            processors=processors,
-            sampler=sampler,
-            forced=forced,
-            top_logprobs=sampling.top_logprobs,
-            taps=request.taps,
-        )
-        plan = Plan(
-            model=self.config.model,
-            model_sha256=self._model.sha256,
-            dtype=self.config.dtype,
-            kv=str(self._kv.request),
-            kv_layers=self._kv.describe(),
-            method="decode",
-            prefill_chunk=self.config.prefill_chunk,
-            max_tokens=limit,
-            seed=seed,
-            blas=self.machine.blas,
-            machine=self.machine.key,
-            recurrence=self.config.recurrence,
-            fuse=self.config.fuse,
-            batch=self.config.batch,
-            batch_mode=self.batch_mode,
-            rows=self._rows_run,
-            kv_bytes=self._projector.nbytes((*chunks, *(1,) * limit)),
-        )
-        return Prepared(request, task, plan, self._stop_ids, text, chunks=len(chunks))
 
     def _kv_limit(self) -> int | None:
         """Bytes that all caches together may take, by the budgets; None where none was given."""

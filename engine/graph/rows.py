@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from typing import Any
 
 from engine.graph import BUILDERS
@@ -61,8 +61,8 @@ def _parts(spec: Any) -> Iterator[Any]:
     """A spec and all that it is made of."""
     if is_dataclass(spec):
         yield spec
-        for each in fields(spec):
-            yield from _parts(getattr(spec, each.name))
+        for value in vars(spec).values():
+            yield from _parts(value)
     elif isinstance(spec, (tuple, list)):
         for item in spec:
             yield from _parts(item)
