@@ -86,8 +86,8 @@ def details(result: FidelityResult) -> str:
     gap = "" if report.flip_gap_max is None else f", the largest gap {report.flip_gap_max:.2f}"
     return (
         f"{result.lever}:\n"
-        f"  KL median {report.kl_median:.3g}, p95 {report.kl_p95:.3g}, p99 {report.kl_p99:.3g}, max {report.kl_max:.3g}, "
-        f"reverse {report.reverse_kl.value:.3g}; by domain: {domains}\n"
+        f"  KL median {report.kl_median:.3g}, p95 {report.kl_p95:.3g}, p99 {report.kl_p99:.3g}, "
+        f"max {report.kl_max:.3g}, reverse {report.reverse_kl.value:.3g}; by domain: {domains}\n"
         f"  top-1 changes {report.top1_changes}, at a reference gap over {FLIP_GAP_NATS} nat {report.flips}{gap}; "
         f"top-5 overlap {100 * report.top5_overlap:.1f} %, top-20 {100 * report.top20_overlap:.1f} %\n"
         f"  next token: delta-p mean {100 * report.delta_p_mean:+.3f} %, RMS {100 * report.delta_p_rms:.3f} %; "
