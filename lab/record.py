@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from engine import parse_kv
 from lab.config import LabConf
 from lab.decide import Decision, Facts
 from lab.design import Role
@@ -33,6 +35,13 @@ from lab.tables import (
     WorkloadRow,
 )
 from oracles.contract import StackConfig
+
+
+def stated_arm(config: StackConfig, model: str) -> dict[str, Any]:
+    """What an arm is by its row, the entries of a KV plan per layer included: its file may change under its name."""
+    stated = config.as_dict() | {"model": model}
+    path = parse_kv(config.kv).path
+    return stated if path is None else stated | {"kv_plan": json.loads(Path(path).read_text(encoding="utf-8"))}
 
 
 def declare(store: Store, conf: LabConf) -> int:
@@ -143,7 +152,7 @@ class SessionRecord:
         return self.store.once(row, sha256=sha)
 
     def _arm(self, role: Role, config: StackConfig, model_sha256: str, conf: LabConf) -> int:
-        stated = config.as_dict() | {"model": conf.model}
+        stated = stated_arm(config, conf.model)
         sha = digest([role, stated, model_sha256])
         row = ArmRow(
             experiment_id=self.experiment_id,

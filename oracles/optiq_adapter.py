@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 import mlx.core as mx
+import numpy as np
 import optiq.serve as optiq_serve
 from mlx_lm.models.base import scaled_dot_product_attention
 from mlx_lm.models.cache import RotatingKVCache
@@ -53,10 +54,10 @@ def attend_ring(source: Path, target: Path) -> None:
     """
     given = mx.load(str(source))
     assert isinstance(given, dict)
-    size, keep, bits, group_size, start = (int(x) for x in given["ring"].tolist())  # type: ignore[union-attr]
+    size, keep, bits, group_size, start = map(int, np.array(given["ring"]))
     cache, out, end = RotatingKVCache(max_size=size, keep=keep), [], 0
-    for length in given["calls"].tolist():  # type: ignore[union-attr]
-        begin, end = end, end + int(length)
+    for length in map(int, np.array(given["calls"])):
+        begin, end = end, end + length
         queries, keys, values = (given[name][:, :, begin:end] for name in ("queries", "keys", "values"))
         mask = cache.make_mask(end - begin)
         keys, values = cache.update_and_fetch(keys, values)

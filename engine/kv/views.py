@@ -67,9 +67,9 @@ class DenseView(KVView):
         scores = queries @ keys.swapaxes(-1, -2)  # [..., L, S]
         scores = mx.tanh(scores / softcap)
         scores = scores * softcap
-        drawn = _drawn(mask, masks, keys.shape[-2], L)
-        if drawn is not None:
-            scores = _bounded(scores, _by_heads(drawn, H, K))
+        seen = _drawn(mask, masks, keys.shape[-2], L)
+        if seen is not None:
+            scores = _bounded(scores, _by_heads(seen, H, K))
         scores = mx.softmax(scores, precise=True, axis=-1)
         return (scores @ values).reshape(B, H, L, -1)
 

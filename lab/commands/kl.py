@@ -87,7 +87,7 @@ def details(result: FidelityResult) -> str:
     return (
         f"{result.lever}:\n"
         f"  KL median {report.kl_median:.3g}, p95 {report.kl_p95:.3g}, p99 {report.kl_p99:.3g}, "
-        f"reverse {report.reverse_kl.value:.3g}; by domain: {domains}\n"
+        f"max {report.kl_max:.3g}, reverse {report.reverse_kl.value:.3g}; by domain: {domains}\n"
         f"  top-1 changes {report.top1_changes}, at a reference gap over {FLIP_GAP_NATS} nat {report.flips}{gap}; "
         f"top-5 overlap {100 * report.top5_overlap:.1f} %, top-20 {100 * report.top20_overlap:.1f} %\n"
         f"  next token: delta-p mean {100 * report.delta_p_mean:+.3f} %, RMS {100 * report.delta_p_rms:.3f} %; "
@@ -110,8 +110,9 @@ def show(out: Output, results: list[FidelityResult], args: argparse.Namespace) -
         title=f"KL(ref || candidate) in nats; reference {args.stack} {args.reference}, {reference} KV bytes per token "
         f"at {args.length} tokens",
         box=None,
+        pad_edge=False,
     )
-    columns = ("candidate", "live", "bytes/token", "mean", "95 % interval", "p99.9", "max", "top-1", "ln PPL ratio")
+    columns = ("candidate", "live", "bytes/token", "mean", "95 % interval", "p99.9", "top-1", "ln PPL ratio")
     for column in (*columns, "scored"):
         table.add_column(column, no_wrap=column != "candidate", overflow="fold")
     for result in results:
@@ -124,7 +125,6 @@ def show(out: Output, results: list[FidelityResult], args: argparse.Namespace) -
             f"{report.kl.value:.3g}",
             "none: one sequence" if low is None or high is None else f"{low:.3g} to {high:.3g}",
             f"{report.kl_p999:.3g}",
-            f"{report.kl_max:.3g}",
             f"{100 * report.top1.value:.1f} %",
             f"{report.ln_ppl_ratio.value:+.4f}",
             f"{report.counted}/{report.total}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -14,8 +15,10 @@ from sqlalchemy.exc import IntegrityError
 
 from engine import errors
 from lab import store, tables
+from lab.record import stated_arm
 from lab.store import BadDatabase, Store
 from lab.tables import APPEND_ONLY, Base, BreadcrumbRow, ExperimentRow, SampleRow
+from oracles.contract import StackConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -136,3 +139,14 @@ def test_derived_rows_carry_the_hash_of_the_analysis() -> None:
     assert len(store.analysis_sha256()) == 64
     assert "analysis_sha256" in Base.metadata.tables["comparison"].columns
     assert "analysis_sha256" in Base.metadata.tables["decision"].columns
+
+
+def test_another_plan_per_layer_is_another_arm_under_the_same_name(tmp_path: Path) -> None:
+    path = tmp_path / "kv_config.json"
+    config = StackConfig(stack="engine", model="folder", kv=f"mixed:{path}:start=7")
+    arms = []
+    for bits in (8, 4):
+        path.write_text(json.dumps([{"layer_idx": 0, "bits": bits}]))
+        arms.append(store.digest(stated_arm(config, "a model")))
+    assert arms[0] != arms[1]
+    assert "kv_plan" not in stated_arm(StackConfig(stack="engine", model="folder", kv="kv8"), "a model")
