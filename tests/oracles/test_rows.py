@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from engine import Request, SamplingParams, load
+from oracles.batch_suite import batch_cells
 from oracles.client import Worker
 from oracles.contract import StackConfig
+from oracles.faults.batch_crashes import MODULES as CRASHING
+from oracles.parity import BAD, CellResult, run_cells
 from oracles.recipe import Form, find_recipe, recipes
 
 LENGTHS = (1, 5, 12, 23)  # one token, below and above the windows (8) and chunks (7) of the tiny models
@@ -22,6 +26,12 @@ QUICK = (
 )  # fmt: skip
 REFUSED = ("bitnet", "muse_spark", "olmo")  # engine/graph/families/refused.py
 REST = sorted(name for name in recipes() if "-" not in name and name not in QUICK and name not in REFUSED)
+
+
+def judge(results: Sequence[CellResult]) -> Counter[str]:
+    """No cell differs or failed; how many there are of each status."""
+    assert [result.as_dict() for result in results if result.status in BAD] == []
+    return Counter(result.status for result in results)
 
 
 @pytest.fixture(scope="module")
@@ -61,3 +71,14 @@ def test_rows_equal_their_solo_runs(worker: Worker, name: str) -> None:
 @pytest.mark.parametrize("name", REST)
 def test_rows_equal_their_solo_runs_in_the_other_modules(worker: Worker, name: str) -> None:
     rows_equal_solo(worker.make(find_recipe(name), Form()))
+
+
+def test_a_batch_equals_mlx_lms_at_the_same_composition() -> None:
+    assert judge(list(run_cells(batch_cells(quick=True), blas="bundled"))) == {"equal": 12}
+
+
+@pytest.mark.matrix
+def test_a_batch_of_every_module_equals_mlx_lms() -> None:
+    """What mlx-lm cannot batch is in the register ("batch-crashes"), three compositions each."""
+    counts = judge(list(run_cells(batch_cells(quick=False), blas="bundled")))
+    assert counts["not run"] == 3 * len(CRASHING)
