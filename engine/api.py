@@ -203,10 +203,10 @@ class Engine:
         """
         _check_counts({"prompt_tokens": (prompt_tokens, 1), "max_tokens": (max_tokens, 0)})
         lengths = (*prefill_lengths(prompt_tokens - 1, self.config.prefill_chunk), *(1,) * max_tokens)
-        caches = self._loop.call(lambda: self._projector.caches(lengths))
+        caches, peak = self._loop.call(lambda: (self._projector.caches(lengths), self._projector.peak_bytes(lengths)))
         layers = tuple(cache.describe(i) for i, cache in enumerate(caches))
         kv_bytes = sum(layer.kv_bytes for layer in layers)
-        return Projection(prompt_tokens, max_tokens, self.config.prefill_chunk, kv_bytes, layers)
+        return Projection(prompt_tokens, max_tokens, self.config.prefill_chunk, kv_bytes, peak, layers)
 
     def rehearse(self, held_tokens: int, prompt_tokens: int, max_tokens: int) -> Rehearsal:
         """Peak bytes of all that MLX holds, weights included, while a request runs over caches that hold

@@ -181,13 +181,15 @@ class CacheLayer:
 class Projection:
     """What a request's caches will hold when it ends with its last token, slack included.
 
-    `per_layer` is what `Engine.describe_caches` will find then.
+    `per_layer` is what `Engine.describe_caches` will find then. peak_kv_bytes: the most that they take on the way,
+    while one of them grows or is converted.
     """
 
     prompt_tokens: int
     max_tokens: int
     prefill_chunk: int
     kv_bytes: int
+    peak_kv_bytes: int
     per_layer: tuple[CacheLayer, ...]
 
 

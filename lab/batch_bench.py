@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -87,7 +87,7 @@ class BatchSample(Sample):
         doc, fields = trace.doc, dict(sample.__dict__)
         if "whole_s" not in doc:
             # Rows decode for as long as arrivals take, so that what their caches hold is a matter of speed.
-            tails = {"ttfts_s": tuple(doc["ttfts_s"]), "gaps_s": tuple(doc["gaps_s"])}
+            tails: dict[str, Any] = {"ttfts_s": tuple(doc["ttfts_s"]), "gaps_s": tuple(doc["gaps_s"])}
             fields |= {"cache_tokens": 0, "agg_tok_s": 0.0, "step_s": doc["step_s"], "chunk_s": doc["chunk_s"]}
             return cls(**fields, **tails)
         # mlx-lm's batch computes a step beyond the last token, and keeps it.

@@ -15,7 +15,7 @@ from lab.console import Output, size
 SEEDED = ("llama", "gemma3_text", "gpt_oss", "qwen3_next")
 BUILTIN = "smollm2-135m-instruct"
 SCHEMES = ("native", "kv8:g32", "kv4:g32")
-CONTEXT, CHUNK = 1500, 256
+CONTEXT, CHUNK = 1000, 128
 
 
 def models() -> Iterator[tuple[str, str]]:

@@ -43,9 +43,9 @@ BatchT = TypeVar("BatchT", bound=Batch)
 def timed_rows(open_batch: Callable[[], BatchT], probe: RowsProbe) -> tuple[BatchT, dict[str, Any]]:
     """Time rows that arrive together. Returns the last batch, still open, and the times, means over the repeats.
 
-    rows: how many. ttft_s: mean over rows. whole_s: arrival to the last token of all. decode_s: what decode_tokens, those behind each
-    row's first, take at the rate at which all rows decode at once: between the first token of the last row to begin
-    and the last token of the first to end; for one row simply first token to last.
+    rows: how many. ttft_s: mean over rows. whole_s: arrival to the last token of all. decode_s: what decode_tokens,
+    those behind each row's first, take at the rate at which all rows decode at once: between the first token of the
+    last row to begin and the last token of the first to end; for one row simply first token to last.
     """
     size = len(probe.rows)
     after = size * (probe.limit - 1)

@@ -6,7 +6,9 @@ its arrays would have, which nobody has evaluated. Reading its size costs nothin
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import mlx.core as mx
 
@@ -15,8 +17,9 @@ from engine.kv.buffered import BufferedKV
 from engine.kv.buffers import room
 from engine.kv.plan import KVPlan
 from engine.kv.request import KVRequest
-from engine.kv.scheme import NATIVE
+from engine.kv.scheme import NATIVE, Scheme
 from engine.kv.spec import CacheSpec
+from engine.kv.storage import Parts
 
 # A forward of so many tokens that appends to fresh caches; nothing of it is evaluated.
 Run = Callable[[int, list[LayerCache]], None]
@@ -28,6 +31,19 @@ def prefill_lengths(tokens: int, chunk: int) -> tuple[int, ...]:
     return (chunk,) * whole + (rest,) * (rest > 0)
 
 
+@dataclass(frozen=True)
+class _Rates:
+    """Bytes a token of a scheme: of keys and values, and of keys."""
+
+    all: int
+    keys: int
+
+    @classmethod
+    def of(cls, scheme: Scheme, token: Sequence[mx.array | None]) -> _Rates:
+        each = [part.nbytes for part in _packed(scheme, token)]
+        return cls(sum(each), sum(each[: scheme.keys.count]))
+
+
 class Projector:
     """Projects the caches of a plan. `run` shows the shapes of what tokens leave in each."""
 
@@ -36,34 +52,32 @@ class Projector:
         self._native = KVPlan.build(KVRequest(kind="native"), [each.spec for each in plan.caches])
         self._grows = any(each.spec.grows for each in plan.caches)
         self._one = self._shapes(1)
-        self._units = [self._unit(i) for i in range(len(plan.caches))]
+        self._rates = [
+            None if each.spec.kind == "state" else (_Rates.of(NATIVE, like), _Rates.of(each.scheme, like))
+            for each, like in zip(plan.caches, self._one, strict=True)
+        ]
+
+    @property
+    def counts(self) -> bool:
+        """Whether no state grows with its tokens, so that counters and the bytes of one token tell everything."""
+        return not self._grows
 
     def nbytes(self, lengths: Sequence[int]) -> int:
-        """Bytes of `caches(lengths)`, counted without making them. From any thread."""
-        if self._grows:
+        """Bytes of `caches(lengths)`. With `counts` they are counted without arrays, on any thread."""
+        if not self.counts:
             return sum(cache.nbytes for cache in self.caches(lengths))
         tokens, total = sum(lengths), 0
         counted: dict[CacheSpec, int] = {}
-        for cache, each, (native, packed) in zip(self._plan.fresh(), self._plan.caches, self._units, strict=True):
-            if not tokens or not isinstance(cache, BufferedKV):
-                total += native if tokens else 0
+        caches = zip(self._plan.fresh(), self._plan.caches, self._rates, self._one, strict=True)
+        for cache, each, rates, like in caches if tokens else ():
+            if not isinstance(cache, BufferedKV) or rates is None:
+                total += sum(a.nbytes for a in like if a is not None)
                 continue
             if each.spec not in counted:
                 counted[each.spec] = _counted(cache, lengths)[1]
-            converted = cache.scheme is not NATIVE or tokens >= self._plan.request.start
-            total += counted[each.spec] * (packed if converted else native)
+            packed = cache.scheme is not NATIVE or tokens >= self._plan.request.start
+            total += counted[each.spec] * rates[packed].all
         return total
-
-    def _unit(self, index: int) -> tuple[int, int]:
-        """Bytes of one token in a cache, as it is appended and as the plan packs it; of a state, its own, twice."""
-        scheme, like = self._plan.caches[index].scheme, self._one[index]
-        native = sum(x.nbytes for x in like if x is not None)
-        if self._plan.caches[index].spec.kind == "state":
-            return native, native
-        keys, values = like
-        assert keys is not None
-        assert values is not None
-        return native, sum(x.nbytes for x in (*scheme.keys.pack(keys), *scheme.values.pack(values)))
 
     def caches(self, lengths: Sequence[int]) -> list[LayerCache]:
         """The caches after forwards of these lengths, converted as the plan says, their arrays not evaluated."""
@@ -83,17 +97,53 @@ class Projector:
             marks, space = counted[each.spec]
             if cache.scheme is NATIVE and each.scheme is not NATIVE and tokens >= self._plan.request.start:
                 cache = cache.converted(each.scheme)
-            sides = zip((cache.scheme.keys, cache.scheme.values), like, strict=True)
-            held = (room(side.pack(token), space) for side, token in sides if token is not None)
-            cache.hold(marks, tuple(x for parts in held for x in parts))
+            cache.hold(marks, room(_packed(cache.scheme, like), space))
             made.append(cache)
         return made
+
+    def peak_bytes(self, lengths: Sequence[int]) -> int:
+        """The most that the caches take at one moment of these forwards, their layers working one after the other: a
+        buffer that grows is there with its new room and joined to it, keys that are converted as they were and packed.
+        """
+        shapes = self._shapes(sum(lengths)) if self._grows and lengths else self._one
+        caches: dict[CacheSpec, BufferedKV] = {}
+        kinds: Counter[tuple[CacheSpec, _Rates, _Rates]] = Counter()
+        states = 0
+        for cache, each, like in zip(self._plan.fresh(), self._plan.caches, shapes, strict=True):
+            if isinstance(cache, BufferedKV):
+                caches.setdefault(each.spec, cache)
+                kinds[each.spec, _Rates.of(cache.scheme, like), _Rates.of(each.scheme, like)] += 1
+            else:
+                states += sum(a.nbytes for a in like if a is not None)
+        counted = {spec: (cache.marks(), 0) for spec, cache in caches.items()}
+        start, before, most = self._plan.request.start, 0, 0
+        for length in lengths:
+            last, counted = counted, {spec: caches[spec].counted(*now, length) for spec, now in counted.items()}
+            converted, converts = 0 < before >= start, before + length >= start
+            total, extra = states, 0
+            for (spec, first, then), count in kinds.items():
+                old, new, rates = last[spec][1], counted[spec][1], then if converted else first
+                total += count * new * rates.all
+                if old and (new != old or (length > 1 and spec.kind != "dense")):
+                    extra = max(extra, rates.all * max(old, new))
+                if converts and not converted and first != then:
+                    extra = max(extra, then.keys * new)
+            most, before = max(most, total + extra), before + length
+        return most
 
     def _shapes(self, tokens: int) -> list[tuple[mx.array | None, ...]]:
         """By cache: one token's keys and values as they are appended [1, K, 1, D], or a state's arrays."""
         caches = self._native.fresh()
         self._run(tokens, caches)
         return [_token(cache) if isinstance(cache, BufferedKV) else cache.held()[1] for cache in caches]
+
+
+def _packed(scheme: Scheme, token: Sequence[mx.array | None]) -> Parts:
+    """What a scheme keeps of a token's keys and values."""
+    keys, values = token
+    assert keys is not None
+    assert values is not None
+    return *scheme.keys.pack(keys), *scheme.values.pack(values)
 
 
 def _token(cache: BufferedKV) -> tuple[mx.array, mx.array]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 from engine.artifacts.tokenizer import Tokenizer
 from engine.backend import Machine
@@ -41,7 +41,7 @@ class Admission:
     machine: Machine
     mode: str
     rows: str
-    call: Callable[[Callable[[], Operations]], Operations]
+    call: Callable[[Callable[[], Any]], Any]
 
     @property
     def stop_ids(self) -> frozenset[int]:
@@ -131,6 +131,12 @@ class Admission:
             batch=config.batch,
             batch_mode=self.mode,
             rows=self.rows,
-            kv_bytes=self.projector.nbytes((*chunks, *(1,) * limit)),
+            kv_bytes=self._kv_bytes((*chunks, *(1,) * limit)),
         )
         return Prepared(request, task, plan, stop_ids, text, chunks=len(chunks))
+
+    def _kv_bytes(self, lengths: tuple[int, ...]) -> int:
+        if self.projector.counts:
+            return self.projector.nbytes(lengths)
+        size: int = self.call(lambda: self.projector.nbytes(lengths))
+        return size

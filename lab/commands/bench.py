@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Exit code 0 whatever a ratio is; `graph`, `kv` and `batch` have a criterion, and 1 when a row does not meet it."""
+    """Exit code 0 whatever a ratio is; the tasks with a criterion end with 1 when a row does not meet it."""
     out = Output(as_json=args.json)
     if args.task == "kv":
         return bench_kv.run(args, out)
