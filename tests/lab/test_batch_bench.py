@@ -1,0 +1,111 @@
+"""The bench of batches: verdicts of planted speeds and waits, the cases, refusals, and one live run of both stacks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine import errors
+from lab.batch_bench import Case, CaseResult, Sizes, cases, probe_of, run_case
+from lab.graph_bench import Limits
+from oracles.contract import BusyProbe, OracleRefused, RowsProbe, StackConfig, Trace
+
+SHARED = Limits("shared", 0.90, 0.10, 2.0)
+ARMS = (StackConfig(stack="mlx-lm", model="m"), StackConfig(stack="engine", model="m"))
+STEP_S, CHUNK_S = 0.010, 0.030
+
+
+class Fake:
+    """Rows at a planted speed, or arrivals that wait as planted."""
+
+    def __init__(self, config: StackConfig, speed: float, noise: float, wait_s: float) -> None:
+        self.config, self.speed, self.noise, self.wait_s = config, speed, noise, wait_s
+        self.rng, self.pid = np.random.default_rng(5), 1
+
+    def probe(self, probe: RowsProbe | BusyProbe) -> Trace:
+        slower = float(np.exp(self.rng.normal(0, self.noise))) / self.speed
+        rows = len(probe.rows)
+        doc = {"stack": self.config.stack, "prefill_s": 0.1 * slower, "decode_s": 0.4 * slower, "ttft_s": 0.1 * slower}
+        doc |= {"prompt_tokens": len(probe.token_ids), "peak_bytes": 100, "rss_bytes": 1, "kv_bytes": 1}
+        extra = self.config.stack == "mlx-lm" and rows > 1
+        caches = [{"scheme": "native", "layout": "full", "offset": 60 + extra}]
+        doc |= {"kv_status": "native", "caches": caches}
+        if isinstance(probe, RowsProbe):
+            doc |= {"rows": rows, "decode_tokens": rows * (probe.limit - 1), "whole_s": 0.5 * slower}
+        else:
+            waits = [self.wait_s] * probe.arrivals
+            doc |= {"decode_tokens": 9, "ttfts_s": waits, "gaps_s": waits * 4, "step_s": STEP_S, "chunk_s": CHUNK_S}
+        return Trace(tensors={}, doc=doc)
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+def measure(case: Case, *, ratio: float = 1.0, noise: float = 0.005, wait_s: float = 0.02) -> CaseResult:
+    def start(config: StackConfig) -> Fake:
+        return Fake(config, ratio if config.stack == "engine" else 1.0, noise, wait_s)
+
+    return run_case(case, ARMS, probe_of(case, Sizes(), 100), 4, SHARED, start, lambda _what: None)
+
+
+def verdicts(result: CaseResult) -> dict[str, str]:
+    return {row.task: row.verdict for row in result.rows}
+
+
+def test_one_row_is_judged_by_the_bound_of_the_machine() -> None:
+    case = Case(model="llama", kind="rows", rows=1)
+    assert verdicts(measure(case)) == {"decode": "met", "TTFT": "met"}
+    assert verdicts(measure(case, ratio=0.8)) == {"decode": "not met", "TTFT": "not met"}
+    assert set(verdicts(measure(case, noise=0.5)).values()) == {"undecided"}
+
+
+def test_rows_together_are_judged_by_all_their_tokens_over_the_whole_time() -> None:
+    case = Case(model="llama", kind="rows", rows=4)
+    assert verdicts(measure(case, ratio=1.5)) == {"aggregate": "met", "decode": "lab", "TTFT": "lab"}
+    assert verdicts(measure(case, ratio=1.1))["aggregate"] == "not met"
+    whole = next(row for row in measure(case, ratio=1.5).rows if row.task == "aggregate")
+    assert whole.ratio == pytest.approx(1.5, rel=0.02)
+    assert whole.base == pytest.approx(4 * Sizes().decode / 0.5, rel=0.02)
+
+
+def test_arrivals_are_judged_against_a_step_and_a_chunk_of_the_same_run() -> None:
+    case = Case(model="llama", kind="busy", rows=4)
+    assert verdicts(measure(case, wait_s=0.02)) == {"TTFT p95": "met", "ITL p99": "met"}
+    assert verdicts(measure(case, wait_s=0.05)) == {"TTFT p95": "not met", "ITL p99": "not met"}
+
+
+def test_every_case_is_asked_for_once_and_a_lone_row_has_no_arrivals() -> None:
+    found = cases(["a"], [1, 2])
+    assert [(case.kind, case.rows) for case in found] == [("rows", 1), ("rows", 2), ("busy", 2)]
+    for rows in (0, 999):
+        with pytest.raises(errors.InvalidValue, match="--rows"):
+            cases(["a"], [rows])
+    with pytest.raises(errors.InvalidValue, match="--max-tokens"):
+        Sizes(decode=1)
+
+
+def test_what_a_side_refuses_is_not_run() -> None:
+    class Refusing(Fake):
+        def probe(self, probe: RowsProbe | BusyProbe) -> Trace:
+            raise OracleRefused("no such cache")
+
+    case = Case(model="llama", kind="rows", rows=2)
+    probe = probe_of(case, Sizes(), 100)
+    result = run_case(case, ARMS, probe, 1, SHARED, lambda c: Refusing(c, 1, 0, 0), lambda _what: None)
+    assert verdicts(result) == {"rows": "not run"}
+    assert result.rows[0].why == "no such cache"
+
+
+@pytest.mark.matrix
+def test_both_stacks_live(tmp_path: Path) -> None:
+    line = ("bench", "batch", "--models", "llama", "--rows", "1,2", "--launches", "1", "--blas", "bundled")
+    done = subprocess.run([sys.executable, "-m", "lab.cli", *line], capture_output=True, text=True)
+    assert done.returncode in (0, 1), done.stderr
+    document = json.loads(done.stdout.splitlines()[-1])
+    assert [case["case"]["rows"] for case in document["cases"]] == [1, 2, 2]
+    assert all(row["verdict"] != "not run" for case in document["cases"] for row in case["rows"])
