@@ -88,6 +88,10 @@ def operations(dtype: str) -> dict[str, Operation]:
         mask = mx.arange(T)[None] >= mx.array([pad(b) for b in range(q.shape[0])])[:, None]
         return attend(q, k, v, mask[:, None, None])
 
+    def all_seen(drawn: Sequence[mx.array]) -> mx.array:
+        q, k, v = drawn
+        return attend(q, k, v, mx.ones((q.shape[0], 1, 1, T), mx.bool_))
+
     def pad(b: int) -> int:
         return 7 * b  # row b has T - 7 b keys, behind as many that are hidden
 
@@ -121,11 +125,7 @@ def operations(dtype: str) -> dict[str, Operation]:
     return found | {
         "attention, equal lengths, no mask": (drawn_attention, lambda d: attend(*d), row_attention),
         "attention, keys in a longer buffer": (drawn_attention, longer_buffer, row_attention),
-        "attention, a mask that hides nothing": (
-            drawn_attention,
-            lambda d: attend(*d, mx.ones((d[0].shape[0], 1, 1, T), mx.bool_)),
-            row_attention,
-        ),
+        "attention, a mask that hides nothing": (drawn_attention, all_seen, row_attention),
         "attention, left padding and a mask": (drawn_attention, padded, lambda d, b: row_attention(d, b, pad(b))),
         "RMS norm": rows_of(lambda x: fast.rms_norm(x, gain, 1e-6), 1, K),
         "layer norm": rows_of(lambda x: fast.layer_norm(x, gain, None, 1e-5), 1, K),
