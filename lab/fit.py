@@ -102,7 +102,9 @@ class Forecast:
         if end > self.chunk:
             self.later = self._later(end, start)
         far = end // 2 // STEP * STEP or end // 2
-        self.decode = Line.through(*((held, self._step(held)) for held in (far // 2 // STEP * STEP, far)))
+        # Where a whole step lies before it too; at position 0 the caches have yet to be converted.
+        near = far // 2 // STEP * STEP or far
+        self.decode = Line.through(*((held, self._step(held)) for held in (near, far)))
         self.conversion: Moment | None = None
         if self.chunk < start <= end:
             tokens = min(-(-start // self.chunk) * self.chunk, end)
