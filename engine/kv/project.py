@@ -53,7 +53,7 @@ class Projector:
         self._grows = any(each.spec.grows for each in plan.caches)
         self._one = self._shapes(1)
         self._rates = [
-            None if each.spec.kind == "state" else (_Rates.of(NATIVE, like), _Rates.of(each.scheme, like))
+            None if each.spec.kind == "state" or not like else (_Rates.of(NATIVE, like), _Rates.of(each.scheme, like))
             for each, like in zip(plan.caches, self._one, strict=True)
         ]
 
@@ -88,6 +88,9 @@ class Projector:
         counted: dict[CacheSpec, tuple[tuple[int, ...], int]] = {}
         made: list[LayerCache] = []
         for cache, each, like in zip(fresh, self._plan.caches, shapes, strict=True):
+            if not like:  # a layer that has a cache and no attention
+                made.append(cache)
+                continue
             if not isinstance(cache, BufferedKV):
                 cache.hold((tokens,), tuple(None if a is None else mx.zeros(a.shape, a.dtype) for a in like))
                 made.append(cache)
@@ -110,7 +113,7 @@ class Projector:
         kinds: Counter[tuple[CacheSpec, _Rates, _Rates]] = Counter()
         states = 0
         for cache, each, like in zip(self._plan.fresh(), self._plan.caches, shapes, strict=True):
-            if isinstance(cache, BufferedKV):
+            if isinstance(cache, BufferedKV) and like:
                 caches.setdefault(each.spec, cache)
                 kinds[each.spec, _Rates.of(cache.scheme, like), _Rates.of(each.scheme, like)] += 1
             else:
@@ -146,9 +149,9 @@ def _packed(scheme: Scheme, token: Sequence[mx.array | None]) -> Parts:
     return *scheme.keys.pack(keys), *scheme.values.pack(values)
 
 
-def _token(cache: BufferedKV) -> tuple[mx.array, mx.array]:
-    keys, values = (mx.zeros((*x.shape[:2], 1, *x.shape[3:]), x.dtype) for x in cache.arrays())
-    return keys, values
+def _token(cache: BufferedKV) -> tuple[mx.array, ...]:
+    """One token's keys and values as they were appended; () where no layer appends."""
+    return tuple(mx.zeros((*x.shape[:2], 1, *x.shape[3:]), x.dtype) for x in cache.arrays())
 
 
 def _counted(cache: BufferedKV, lengths: Sequence[int]) -> tuple[tuple[int, ...], int]:

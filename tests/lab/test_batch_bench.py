@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -23,9 +24,9 @@ STEP_S, CHUNK_S = 0.010, 0.030
 class Fake:
     """Rows at a planted speed, or arrivals that wait as planted."""
 
-    def __init__(self, config: StackConfig, speed: float, noise: float, wait_s: float) -> None:
+    def __init__(self, config: StackConfig, speed: float, noise: float, wait_s: float, seed: int = 0) -> None:
         self.config, self.speed, self.noise, self.wait_s = config, speed, noise, wait_s
-        self.rng, self.pid = np.random.default_rng(5), 1
+        self.rng, self.pid = np.random.default_rng(seed), 1
 
     def probe(self, probe: RowsProbe | BusyProbe) -> Trace:
         slower = float(np.exp(self.rng.normal(0, self.noise))) / self.speed
@@ -47,8 +48,10 @@ class Fake:
 
 
 def measure(case: Case, *, ratio: float = 1.0, noise: float = 0.005, wait_s: float = 0.02) -> CaseResult:
+    seeds = itertools.count()
+
     def start(config: StackConfig) -> Fake:
-        return Fake(config, ratio if config.stack == "engine" else 1.0, noise, wait_s)
+        return Fake(config, ratio if config.stack == "engine" else 1.0, noise, wait_s, next(seeds))
 
     return run_case(case, ARMS, probe_of(case, Sizes(), 100), 4, SHARED, start, lambda _what: None)
 

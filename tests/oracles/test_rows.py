@@ -79,6 +79,8 @@ def test_a_batch_equals_mlx_lms_at_the_same_composition() -> None:
 
 @pytest.mark.matrix
 def test_a_batch_of_every_module_equals_mlx_lms() -> None:
-    """What mlx-lm cannot batch is in the register ("batch-crashes"), three compositions each."""
-    counts = judge(list(run_cells(batch_cells(quick=False), blas="bundled")))
-    assert counts["not run"] == 3 * len(CRASHING)
+    """The composition that holds the others' cases; all three: `frontier parity --suite batch`. What mlx-lm cannot batch
+    is in the register ("batch-crashes")."""
+    cells = [cell for cell in batch_cells(quick=False) if cell.name.endswith(" staggered")]
+    counts = judge(list(run_cells(cells, blas="bundled")))
+    assert counts == {"equal": len(cells) - len(CRASHING), "not run": len(CRASHING)}
