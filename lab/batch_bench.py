@@ -90,8 +90,6 @@ class BatchSample(Sample):
             tails: dict[str, Any] = {"ttfts_s": tuple(doc["ttfts_s"]), "gaps_s": tuple(doc["gaps_s"])}
             fields |= {"cache_tokens": 0, "agg_tok_s": 0.0, "step_s": doc["step_s"], "chunk_s": doc["chunk_s"]}
             return cls(**fields, **tails)
-        # mlx-lm's batch computes a step beyond the last token, and keeps it.
-        fields["cache_tokens"] -= doc["stack"] == "mlx-lm" and doc["rows"] > 1
         total = doc["rows"] + doc["decode_tokens"]
         return cls(**fields, agg_tok_s=total / doc["whole_s"], ttfts_s=(), gaps_s=(), step_s=0.0, chunk_s=0.0)
 

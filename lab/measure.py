@@ -68,8 +68,8 @@ Start = Callable[[StackConfig], Asked]
 class Sample:
     """One timed sample as it was taken. `t0`, `t1`: wall clock of the probe; `block` -1 in a discarded one.
 
-    lever: the live caches in words. cache_tokens: tokens in the cache at the end, from an empty one; a recurrent state
-    is not counted, mlx-lm's does not know.
+    lever: the live caches in words. cache_tokens: tokens in the cache at the end, from an empty one, those that a loop
+    feeds beyond what was asked left out; a recurrent state is not counted, mlx-lm's does not know.
     """
 
     part: Part
@@ -274,7 +274,9 @@ class Bench:
             t1=t1,
             prompt_tokens=doc["prompt_tokens"],
             decode_tokens=doc["decode_tokens"],
-            cache_tokens=max((cache["offset"] for cache in doc["caches"] if not is_state(cache)), default=0),
+            cache_tokens=max(
+                (cache["offset"] - doc.get("ahead", 0) for cache in doc["caches"] if not is_state(cache)), default=0
+            ),
             decode_tok_s=doc["decode_tokens"] / doc["decode_s"],
             prefill_tok_s=doc["prompt_tokens"] / doc["prefill_s"],
             ttft_ms=1000 * doc["ttft_s"],

@@ -254,10 +254,10 @@ class Trace:
     after the run), prompt_tokens. A teacher-forced probe adds kv_live (per position, the scheme that its forward
     attended, read from the live caches just before it ran: "native", "affine8:g64", or "mixed" if layers differ).
     Generation adds tokens and finish_reason; the timed probes add prefill_s, decode_s, ttft_s, decode_tokens,
-    peak_bytes, rss_bytes, kv_bytes. A cache probe adds convert_s (None where the scheme converts nothing) and
-    kv_stepped, the live scheme that the timed steps began with; its prefill_s is of the one fill. A batch's adds
-    whole_s, from arrival to the last token of all; arrivals in a busy one add ttfts_s, gaps_s, step_s and chunk_s: see
-    `oracles.batch_timing`.
+    peak_bytes, rss_bytes, kv_bytes, and ahead where a loop fed that many tokens beyond what was asked. A cache probe
+    adds convert_s (None where the scheme converts nothing) and kv_stepped, the live scheme that the timed steps began
+    with; its prefill_s is of the one fill. A batch's adds whole_s, from arrival to the last token of all; arrivals in a
+    busy one add ttfts_s, gaps_s, step_s and chunk_s: see `oracles.batch_timing`.
     """
 
     tensors: Mapping[str, Any]

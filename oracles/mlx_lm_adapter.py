@@ -46,7 +46,7 @@ from oracles.contract import (
     Trace,
 )
 from oracles.live import kv_status, live_scheme, scheme_name
-from oracles.mlx_lm_batch_adapter import run_batch, time_busy, time_rows
+from oracles.mlx_lm_batch_adapter import AHEAD, run_batch, time_busy, time_rows
 from oracles.timing import timed_caches, timed_decode, timed_forwards
 
 # The package attribute `generate` is the function of that name; this is the module.
@@ -137,7 +137,7 @@ class MlxLmStack:
         caches = make_prompt_cache(self.model)
         params = SamplingParams(max_tokens=probe.max_tokens, ignore_eos=True)
         times = timed_decode((1 for _ in self.steps(probe.token_ids, caches, params)), probe.max_tokens)
-        doc = self.doc(caches, len(probe.token_ids))
+        doc = self.doc(caches, len(probe.token_ids)) | {"ahead": AHEAD}
         return Trace({}, doc | times | {"kv_bytes": sum(int(cache["kv_bytes"]) for cache in doc["caches"])})
 
     def forward(self, probe: ForwardProbe) -> Trace:

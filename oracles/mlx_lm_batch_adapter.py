@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 # The package attribute `generate` is the function of that name; this is the module.
 GENERATE = importlib.import_module("mlx_lm.generate")
 
+# Both of mlx-lm's loops run the step behind the last token too.
+AHEAD = 1
+
 
 def new_generator(stack: MlxLmStack, size: int) -> Any:
     """A BatchGenerator of at most `size` rows. Errors: `InvalidValue` for packed caches, which it does not take."""
@@ -147,6 +150,6 @@ def time_busy(stack: MlxLmStack, probe: BusyProbe) -> Trace:
 
 def _trace(stack: MlxLmStack, batch: GeneratorBatch | LoopBatch, times: dict[str, Any], tokens: int) -> Trace:
     """caches and kv_bytes: of the first row."""
-    doc = stack.doc(batch.caches(), tokens)
+    doc = stack.doc(batch.caches(), tokens) | {"ahead": AHEAD}
     batch.close()
     return Trace({}, doc | times | {"kv_bytes": sum(int(cache["kv_bytes"]) for cache in doc["caches"])})

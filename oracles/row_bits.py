@@ -93,7 +93,7 @@ def operations(dtype: str) -> dict[str, Operation]:
         return attend(q, k, v, mx.ones((q.shape[0], 1, 1, T), mx.bool_))
 
     def pad(b: int) -> int:
-        return 7 * b  # row b has T - 7 b keys, behind as many that are hidden
+        return 5 * b  # row b has T - 5 b keys, behind as many that are hidden
 
     def longer_buffer(drawn: Sequence[mx.array]) -> mx.array:
         q, *rest = drawn

@@ -157,7 +157,7 @@ def run_bits(out: Output) -> int:
 
 
 def print_bits(out: Output, blas: str, answer: Mapping[str, Any], sizes: Sequence[int]) -> None:
-    """One line an operation: equal, or how many rows differ and by how much at most."""
+    """One line an operation: equal, or how many of how many rows differ, and by how much at most."""
     from rich.table import Table
 
     if "refused" in answer:
@@ -169,7 +169,7 @@ def print_bits(out: Output, blas: str, answer: Mapping[str, Any], sizes: Sequenc
         table.add_column(column, no_wrap=True)
     for line in answer["rows"]:
         cells = [
-            "equal" if not cell["unequal"] else f"{cell['unequal']}/{cell['rows']} rows, {cell['max']:.1e}"
+            "equal" if not cell["unequal"] else f"{cell['unequal']}/{cell['rows']}, {cell['max']:.1e}"
             for cell in line["cells"]
         ]
         table.add_row(line["operation"], line["dtype"], *cells)

@@ -6,15 +6,22 @@ import itertools
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import mlx.core as mx
 import numpy as np
 import pytest
 
 from engine import errors
 from lab.batch_bench import Case, CaseResult, Sizes, cases, probe_of, run_case
 from lab.graph_bench import Limits
-from oracles.contract import BusyProbe, OracleRefused, RowsProbe, StackConfig, Trace
+from lab.graph_models import build
+from lab.stats import quantile_bounds
+from oracles.batch_timing import together_s
+from oracles.client import Worker
+from oracles.contract import BusyProbe, OracleRefused, RowsProbe, StackConfig, TimeProbe, Trace
+from oracles.row_bits import Cell, compare, measure_in_child
 
 SHARED = Limits("shared", 0.90, 0.10, 2.0)
 ARMS = (StackConfig(stack="mlx-lm", model="m"), StackConfig(stack="engine", model="m"))
@@ -33,7 +40,8 @@ class Fake:
         rows = len(probe.rows)
         doc = {"stack": self.config.stack, "prefill_s": 0.1 * slower, "decode_s": 0.4 * slower, "ttft_s": 0.1 * slower}
         doc |= {"prompt_tokens": len(probe.token_ids), "peak_bytes": 100, "rss_bytes": 1, "kv_bytes": 1}
-        extra = self.config.stack == "mlx-lm" and rows > 1
+        extra = int(self.config.stack == "mlx-lm")
+        doc["ahead"] = extra
         caches = [{"scheme": "native", "layout": "full", "offset": 60 + extra}]
         doc |= {"kv_status": "native", "caches": caches}
         if isinstance(probe, RowsProbe):
@@ -104,6 +112,50 @@ def test_what_a_side_refuses_is_not_run() -> None:
     assert result.rows[0].why == "no such cache"
 
 
+def test_a_quantile_is_bounded_by_the_order_of_its_values() -> None:
+    assert quantile_bounds(range(58), 0.95, 0.05)[1] is None
+    assert quantile_bounds(range(59), 0.95, 0.05)[1] == 58
+    assert quantile_bounds([], 0.95, 0.05) == (None, None)
+    draws = np.random.default_rng(3).random((2000, 200))
+    bounds = [quantile_bounds(row, 0.95, 0.05) for row in draws]
+    for missed in (sum(low > 0.95 for low, _ in bounds), sum(high < 0.95 for _, high in bounds)):  # type: ignore[operator]
+        assert 0.02 < missed / len(bounds) < 0.065
+
+
+def test_the_shared_rate_counts_only_while_all_rows_decode() -> None:
+    # From 2 s, when the last row begins, to 4 s, when the first ends: two tokens of one row and one of the other.
+    assert together_s([[0.0, 1.0, 3.0, 4.0], [2.0, 3.5, 5.0]]) == pytest.approx(2 / 3)
+    with pytest.raises(RuntimeError, match="never decoded together"):
+        together_s([[0.0, 1.0], [2.0, 3.0]])
+
+
+def test_both_stacks_feed_the_same_tokens_and_answer_each_arrival() -> None:
+    folder = str(build(["llama"], "tiny", "float32")["llama"])
+    sizes = Sizes(prompt=40, decode=16, chunk=4)
+    one, two = (probe_of(Case(model="llama", kind="rows", rows=n), sizes, 512) for n in (1, 2))
+    busy = replace(probe_of(Case(model="llama", kind="busy", rows=3), sizes, 512), arrivals=2)
+    fed = []
+    for stack in ("engine", "mlx-lm"):
+        with Worker(StackConfig(stack=stack, model=folder, chunk=sizes.chunk)) as worker:
+            docs = [worker.probe(p).doc for p in (TimeProbe(token_ids=(2,) * 9, max_tokens=4), one, two)]
+            doc = worker.probe(busy).doc
+        fed.append([d["caches"][0]["offset"] - d.get("ahead", 0) for d in docs])
+        assert len(doc["ttfts_s"]) == 2
+        assert len(doc["gaps_s"]) >= 10
+        assert min(*doc["ttfts_s"], *doc["gaps_s"], doc["step_s"], doc["chunk_s"]) > 0
+    assert fed == [[12, 55, 55]] * 2
+
+
+def test_a_row_alone_has_the_bits_that_it_has_in_a_batch_and_a_planted_difference_is_found() -> None:
+    table = measure_in_child("bundled")
+    assert len(table["rows"]) == 2 * 17
+    if table["machine"].endswith("cpu-bundled"):
+        assert {cell["unequal"] for line in table["rows"] for cell in line["cells"]} == {0}
+    planted = (lambda b: mx.ones((b, 2)), lambda x: x * x.shape[0], lambda x, b: x[b : b + 1])
+    assert compare(planted, 4) == Cell(12, 12, 3.0)
+    assert compare(planted, 1) == Cell(3, 0, 0.0)
+
+
 @pytest.mark.matrix
 def test_both_stacks_live(tmp_path: Path) -> None:
     line = ("bench", "batch", "--models", "llama", "--rows", "1,2", "--launches", "1", "--blas", "bundled")
@@ -111,4 +163,6 @@ def test_both_stacks_live(tmp_path: Path) -> None:
     assert done.returncode in (0, 1), done.stderr
     document = json.loads(done.stdout.splitlines()[-1])
     assert [case["case"]["rows"] for case in document["cases"]] == [1, 2, 2]
-    assert all(row["verdict"] != "not run" for case in document["cases"] for row in case["rows"])
+    whys = [row["why"] for case in document["cases"] for row in case["rows"]]
+    assert not [why for why in whys if "no valid launch" in why]
+    assert all(sample["valid"] for case in document["cases"] for sample in case["samples"])
