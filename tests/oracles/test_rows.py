@@ -79,8 +79,8 @@ def test_a_batch_equals_mlx_lms_at_the_same_composition() -> None:
 
 @pytest.mark.matrix
 def test_a_batch_of_every_module_equals_mlx_lms() -> None:
-    """The composition that holds the others' cases; all three: `frontier parity --suite batch`. What mlx-lm cannot batch
-    is in the register ("batch-crashes")."""
+    """The composition that holds the others' cases; all three: `frontier parity --suite batch`. What mlx-lm cannot
+    batch is in the register ("batch-crashes")."""
     cells = [cell for cell in batch_cells(quick=False) if cell.name.endswith(" staggered")]
     counts = judge(list(run_cells(cells, blas="bundled")))
     assert counts == {"equal": len(cells) - len(CRASHING), "not run": len(CRASHING)}
