@@ -133,7 +133,9 @@ def test_both_stacks_feed_the_same_tokens_and_answer_each_arrival() -> None:
     folder = str(build(["llama"], "tiny", "float32")["llama"])
     sizes = Sizes(prompt=40, decode=16, chunk=4)
     one, two = (probe_of(Case(model="llama", kind="rows", rows=n), sizes, 512) for n in (1, 2))
-    busy = replace(probe_of(Case(model="llama", kind="busy", rows=3), sizes, 512), arrivals=2)
+    busy = probe_of(Case(model="llama", kind="busy", rows=3), sizes, 512)
+    assert isinstance(busy, BusyProbe)
+    busy = replace(busy, arrivals=2)
     fed = []
     for stack in ("engine", "mlx-lm"):
         with Worker(StackConfig(stack=stack, model=folder, chunk=sizes.chunk)) as worker:
