@@ -86,7 +86,8 @@ def split_context(context: int) -> tuple[int, int]:
 class Forecast:
     """The laws of one loaded model under one scheme and chunk, measured for contexts near `context`.
 
-    first: bytes a token of the first chunk, by its length; later: a token of any other, by where it ends; decode: of
+    first: bytes a token of the first chunk, by its length; later: a token of any other, by where it ends, for each
+    phase of the growth of buffers that matters; decode: of
     one token, by where it stands. conversion: the moment at which a scheme with a start begins, None without.
     """
 
@@ -95,7 +96,9 @@ class Forecast:
         end = split_context(context)[0] - 1
         start = parse_kv(engine.config.kv).start
         longest = min(self.chunk, end)
-        self.first = self.later = Line(0.0, 0.0)
+        # A buffer grows in some chunks and not in others where steps hold several; every chunk that grows is alike.
+        self.period = STEP if STEP % self.chunk == 0 else self.chunk
+        self.first, self.later = Line(0.0, 0.0), {0: Line(0.0, 0.0)}
         if longest >= SHORTEST:
             few = (longest // 2, longest) if 4 * longest <= end else (longest // 4, longest // 2)
             self.first = Line.through(*((c, self._piece(0, c) / c) for c in few))
@@ -110,14 +113,23 @@ class Forecast:
             tokens = min(-(-start // self.chunk) * self.chunk, end)
             self.conversion = self._moment("conversion", tokens, self._piece(tokens - self.chunk, self.chunk))
 
-    def _later(self, end: int, start: int) -> Line:
-        settled = max(self._window(end), start) + self.chunk  # rings are full, the scheme has begun
-        near, far = max(2 * self.chunk, settled), end // 2
-        tokens = self.chunk
-        if 2 * near > far + self.chunk:  # a short context: half the chunk, at its end
-            tokens = max(self.chunk // 2, 1)
-            near, far = (end + tokens) // 2, end
-        return Line.through(*((at, self._piece(at - tokens, tokens) / tokens) for at in (near, far)))
+    def _later(self, end: int, start: int) -> dict[int, Line]:
+        half, whole = end // 2, end // self.chunk * self.chunk
+        least = max(2 * self.chunk, max(self._window(end), start) + self.chunk)  # rings are full, the scheme has begun
+        lines = {}
+        for phase in {whole % self.period, (whole - self.chunk) % self.period}:
+            near = least + (phase - least) % self.period
+            far = max(half - (half - phase) % self.period, near + self.period)
+            tokens = self.chunk
+            if far > half + self.period:  # a short context: half the chunk, at its end
+                tokens = max(self.chunk // 2, 1)
+                near, far = (end + tokens) // 2, end
+            lines[phase] = Line.through(*((at, self._piece(at - tokens, tokens) / tokens) for at in (near, far)))
+        return lines
+
+    def _line(self, at: int) -> Line:
+        """The law of a chunk that ends at `at`: its phase's, or the dearest where that was not measured."""
+        return self.later.get(at % self.period) or max(self.later.values(), key=lambda line: line(at))
 
     def _window(self, end: int) -> int:
         """The largest ring or chunk of a cache that `end` tokens fill."""
@@ -156,12 +168,15 @@ class Forecast:
         if longest:
             moments.append(self._moment("first chunk", longest, longest * self.first(longest)))
             growing.append(self.first.slope * longest * longest)
-        if whole > 1:
-            moments.append(self._moment("last whole chunk", whole * self.chunk, self.chunk * self.later(end - rest)))
-            growing.append(self.later.slope * self.chunk * (end - rest))
+        chunks = [("last whole chunk", self.chunk, end - rest)] if whole > 1 else []
+        if whole > 2 and self.period > self.chunk:
+            chunks.append(("chunk before it", self.chunk, end - rest - self.chunk))
         if whole and rest:
-            moments.append(self._moment("rest of the prompt", end, rest * self.later(end)))
-            growing.append(self.later.slope * rest * end)
+            chunks.append(("rest of the prompt", rest, end))
+        for name, tokens, at in chunks:
+            line = self._line(at)
+            moments.append(self._moment(name, at, tokens * line(at)))
+            growing.append(line.slope * tokens * at)
         if self.conversion is not None and self.conversion.tokens <= end:
             moments.append(self.conversion)
             growing.append(0.0)
