@@ -34,6 +34,8 @@ def test_a_context_past_the_model_s_own_is_noted_and_not_refused(capsys: pytest.
     assert "does not fit into 1.0 MB" in printed
 
 
+# About a third to a half of such a peak is transients. gpt_oss is not here: at this size its packed runs differ among
+# themselves by up to 4 % and their predictions by more; `make fit-check` has it in small.
 @pytest.mark.matrix
 @pytest.mark.parametrize("model", ["llama", "gemma3_text", "qwen3_next"])
 def test_predictions_hold(model: str, capsys: pytest.CaptureFixture[str]) -> None:
