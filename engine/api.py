@@ -72,40 +72,45 @@ class Engine:
         request = parse_kv(config.kv)
         folder = resolve_model(config.model, progress=progress)
         backend.blas()
-        self._loop = Loop(manual=config.drive == "manual")
+        self._loop, self._old_wired = Loop(manual=config.drive == "manual"), None
         try:
             how = (config.dtype, config.profile, config.recurrence, config.fuse)
             self._model: Model = self._loop.call(lambda: load_model(folder, *how))
-            spec = self._model.spec
-            self._kv = KVPlan.build(request, spec.caches)
+            self._kv = KVPlan.build(request, self._model.spec.caches)
             self.tokenizer: Tokenizer | None = load_tokenizer(folder) if has_tokenizer(folder) else None
             self._old_wired = self._loop.call(backend.raise_wired_limit)
             self.machine = backend.machine()
-            self._projector = self._loop.call(self._make_projector)
-            mode, rows = resolve_mode(config.batch_mode, self.machine.device, unfit_for_rows(spec))
+            self.config = config.resolve(dtype=self._model.dtype)
+            self._scheduler = self._make_scheduler()
         except BaseException:
-            self._loop.close()
+            self.close()
             raise
-        self.config = config.resolve(dtype=self._model.dtype)
+        self._ids = itertools.count(1)
+        self._loop.drive(self._scheduler)
+
+    def _make_scheduler(self) -> Scheduler:
+        """How requests are planned and run."""
+        config, device = self.config, self.machine.device
+        unfit = unfit_for_rows(self._model.spec)
+        mode, rows = resolve_mode(config.batch_mode, device, self.machine.blas, unfit)
+        self._projector = self._loop.call(self._make_projector)
         self._admission = Admission(
             model=self._model,
             tokenizer=self.tokenizer,
             kv=self._kv,
             projector=self._projector,
-            config=self.config,
+            config=config,
             machine=self.machine,
             mode=mode,
             rows=rows,
             call=self._loop.call,
         )
-        self._ids = itertools.count(1)
         module, symbol = METHODS["decode"].split(":")
         method: Method = getattr(importlib.import_module(module), symbol)(
             self._model.decoder, self._kv, chunk=config.prefill_chunk, together=rows == "together"
         )
-        bounds = Bounds(waiting=config.queue, idle_s=config.idle_s)
-        self._scheduler = Scheduler(method, Limits(rows=config.batch, kv_bytes=self._kv_limit()), bounds)
-        self._loop.drive(self._scheduler)
+        limits = Limits(rows=config.batch, kv_bytes=self._kv_limit())
+        return Scheduler(method, limits, Bounds(waiting=config.queue, idle_s=config.idle_s))
 
     # -- what is loaded ------------------------------------------------------------------------------------------
 

@@ -60,6 +60,7 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--recurrence", default="fast", help="fast (mlx-lm's bits), or plain: a reference, token by token"
     )
+    group.add_argument("--fuse", default="none", help="quantized: packed projections of one input as one product")
     add_tier_flags(group, "--kv")
     for flag in NOT_BUILT:
         group.add_argument(flag, action=_NotBuilt, nargs="*", help=argparse.SUPPRESS)
@@ -67,7 +68,6 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
 
 def add_tier_flags(group: argparse._ActionsContainer, flag: str) -> None:
     """--l1 and --l2, which stand for a value of `flag`; `tier_kv` expands them."""
-    group.add_argument("--fuse", default="none", help="quantized: packed projections of one input as one product")
     tier = group.add_mutually_exclusive_group()
     tier.add_argument("--l1", action="store_true", help=f"the bits of mlx-lm (default); expands to {flag} native")
     tier.add_argument(

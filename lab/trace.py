@@ -72,6 +72,8 @@ def _arrival(fields: Mapping[str, Any]) -> Arrival:
     for name, value in (("turn", turn), ("cancel", cancel)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
             raise errors.InvalidValue(name, value, "an integer >= 0")
+    if cancel is not None and cancel < turn:
+        raise errors.InvalidValue("cancel", cancel, f"at least the turn of arrival, {turn}")
     asked = {name: rest.pop(name) for name in REQUEST_FIELDS if name in rest}
     sampling = SamplingParams.from_dict(rest)
     return Arrival(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -136,8 +137,10 @@ def test_requests_wait_for_room_in_a_budget_and_one_that_never_fits_is_refused(l
         assert [len(handle.result().tokens) for handle in handles] == [8, 8, 8]
         with pytest.raises(errors.InvalidValue, match="budget"):
             engine.submit(ask((5, 9, 2, 7), tokens=2000))
+    threads = threading.active_count()
     with pytest.raises(errors.InvalidValue, match="memory_budget"):
         load(llama_folder, memory_budget=1000)
+    assert threading.active_count() == threads  # a load that fails leaves nothing running
     with load(llama_folder, memory_budget=2**30) as engine:
         assert len(engine.submit(ask((5, 9, 2, 7))).result().tokens) == 6
 
@@ -164,12 +167,16 @@ def test_an_allocation_that_fails_ends_its_rows_and_frees_them(
 
 
 def test_modes() -> None:
-    assert resolve_mode("auto", "cpu", "") == ("composition", "together")
-    assert resolve_mode("auto", "cpu", "one position") == ("composition", "one by one")
-    assert resolve_mode("auto", "gpu", "") == ("invariant", "one by one")
-    assert resolve_mode("fast", "gpu", "") == ("fast", "together")
+    assert resolve_mode("auto", "cpu", "bundled", "") == ("composition", "together")
+    assert resolve_mode("auto", "cpu", "bundled", "one position") == ("composition", "one by one")
+    assert resolve_mode("invariant", "cpu", "bundled", "") == ("invariant", "together")
+    # Dense products there have other bits at other numbers of rows.
+    assert resolve_mode("invariant", "cpu", "openblas0.3.21-zen", "") == ("invariant", "one by one")
+    assert resolve_mode("fast", "cpu", "openblas0.3.21-zen", "") == ("fast", "together")
+    assert resolve_mode("auto", "gpu", "none", "") == ("invariant", "one by one")
+    assert resolve_mode("fast", "gpu", "none", "") == ("fast", "together")
     with pytest.raises(errors.NotBuilt, match="composition"):
-        resolve_mode("composition", "gpu", "")
+        resolve_mode("composition", "gpu", "none", "")
 
 
 @pytest.mark.parametrize("mode", ["composition", "invariant", "fast"])

@@ -63,6 +63,7 @@ def test_the_command_prints_a_table_and_draws_the_timeline(tmp_path: Path, capsy
         ("[1, 2]", errors.CorruptFile),
         ('{"turn": 0}', errors.CorruptFile),
         ('{"prompt": [1], "turn": -1}', errors.InvalidValue),
+        ('{"prompt": [1], "turn": 5, "cancel": 4}', errors.InvalidValue),
         ('{"prompt": [1], "temprature": 1}', errors.UnknownField),
         ("", errors.CorruptFile),
     ],
