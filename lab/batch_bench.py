@@ -1,6 +1,6 @@
 """Batches of the engine against mlx-lm's: speed at each number of rows, and arrivals in a batch that is busy.
 
-Sessions are those of `lab.graph_bench`: launches of two quads in new processes, coins, the launch as the unit. A is
+Sessions are those of `lab.paired`: launches of two quads in new processes, coins, the launch as the unit. A is
 mlx-lm ("base"), its plain loop for one row and its BatchGenerator for several, B the engine; a ratio above 1 is a
 faster engine. An arrival is judged by the engine's own step and chunk in the same samples; mlx-lm's stands beside it.
 """
@@ -18,9 +18,9 @@ from typing import Any, Literal
 import numpy as np
 
 from engine import errors
-from lab.design import make_plan, session_seed
-from lab.graph_bench import QUADS_PER_LAUNCH, Limits, Row, Verdict, judge, judge_memory, summarise_task
-from lab.measure import Asked, Bench, Sample, Start
+from lab.graph_bench import Limits, Row, Verdict, judge, judge_memory, summarise_task
+from lab.measure import Asked, Sample, Start
+from lab.paired import Paired
 from lab.stats import Counted, quantile_bounds
 from oracles.contract import BusyProbe, OracleRefused, RowsProbe, StackConfig, Trace
 
@@ -208,41 +208,23 @@ def run_case(
     A side that refuses makes the row "not run" with its reason. Errors: `OracleCrashed`, `LeverNotApplied`,
     `InvalidValue` for fewer than one launch.
     """
-    if launches < 1:
-        raise errors.InvalidValue("--launches", launches, "an integer >= 1")
-    seed = session_seed("bench batch", case.name, "ab")
-    repeats = 0
+    session = Paired(task="batch", name=case.name, arms=arms, launches=launches, start=start, tick=tick)
+
+    def pilot(worker: Asked) -> int:
+        if isinstance(probe, RowsProbe):
+            return choose_repeats(worker, probe, limits.sample_s)
+        worker.probe(probe)
+        return 0
+
     try:
-        for arm in reversed(arms):  # the engine first: what it refuses is known before the other loads
-            tick(f"{case.name}: pilot of {arm.stack}")
-            worker = start(arm)
-            try:
-                if isinstance(probe, RowsProbe):
-                    repeats = max(repeats, choose_repeats(worker, probe, limits.sample_s))
-                else:
-                    worker.probe(probe)
-            finally:
-                worker.close()
+        repeats = max(session.pilots(pilot))
     except OracleRefused as refused:
         row = Row(case.model, case.kind, "not run", str(refused))
         return CaseResult(
-            case=case, rows=(row,), memory=None, memory_verdict="not run", repeats=0, seed=seed, samples=()
+            case=case, rows=(row,), memory=None, memory_verdict="not run", repeats=0, seed=session.seed, samples=()
         )
-    samples: list[BatchSample] = []
-
-    def record(sample: Sample) -> None:
-        assert isinstance(sample, BatchSample)
-        samples.append(sample)
-
-    Bench(
-        arms={"base": arms[0], "candidate": arms[1]},
-        probe=replace(probe, repeats=repeats) if isinstance(probe, RowsProbe) else probe,
-        start=start,
-        record=record,
-        tick=lambda what: tick(f"{case.name}: {what}"),
-        inspect=lambda _role, _trace: None,
-        extend=BatchSample.of,
-    ).part("ab", make_plan(seed, launches * QUADS_PER_LAUNCH, QUADS_PER_LAUNCH), discard=1)
+    timed_probe = replace(probe, repeats=repeats) if isinstance(probe, RowsProbe) else probe
+    samples = session.samples(timed_probe, BatchSample.of)
     timed = [sample for sample in samples if not sample.warm_up]
     memory, verdict = judge_memory(timed)
     return CaseResult(
@@ -251,6 +233,6 @@ def run_case(
         memory=memory,
         memory_verdict=verdict,
         repeats=repeats or ARRIVALS,
-        seed=seed,
+        seed=session.seed,
         samples=tuple(samples),
     )

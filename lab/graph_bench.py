@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from omegaconf import OmegaConf
 
 from engine import errors
 from lab.config import CONF
-from lab.design import Plan, make_plan, session_seed
-from lab.measure import Asked, Bench, Sample, Start, full_launches, group_quads
+from lab.measure import Asked, Sample, Start, full_launches, group_quads
+from lab.paired import QUADS_PER_LAUNCH, Paired
 from lab.stats import Counted, count, launch_means, t_bounds
 from oracles.contract import ForwardProbe, OracleRefused, StackConfig
 
 TASKS = {"prefill": "prefill_tok_s", "decode": "decode_tok_s"}
 PREFILL_TOKENS, DECODE_STEPS = 512, 32
-QUADS_PER_LAUNCH = 2
 MEMORY_RUNS, MEMORY_SPREAD = 3, 0.01
 Verdict = Literal["met", "not met", "undecided", "not run", "lab"]
 
@@ -162,31 +161,14 @@ def run_model(
     A side that refuses the model makes both rows "not run" with its reason. Errors: `OracleCrashed`, `LeverNotApplied`,
     `InvalidValue` for fewer than one launch.
     """
-    if launches < 1:
-        raise errors.InvalidValue("--launches", launches, "an integer >= 1")
-    seed = session_seed("bench graph", model, "ab")
-    plan: Plan = make_plan(seed, launches * QUADS_PER_LAUNCH, QUADS_PER_LAUNCH)
+    session = Paired(task="graph", name=model, arms=arms, launches=launches, start=start, tick=tick)
     once = ForwardProbe(token_ids=token_ids, steps=DECODE_STEPS)
-    samples: list[Sample] = []
     try:
-        for arm in reversed(arms):  # the engine first: a family that it lacks is known before the oracle loads
-            tick(f"{model}: pilot of {arm.stack}")
-            worker = start(arm)
-            try:
-                repeats = choose_repeats(worker, once, limits.sample_s)
-            finally:
-                worker.close()
+        repeats = max(session.pilots(lambda worker: choose_repeats(worker, once, limits.sample_s)))
     except OracleRefused as refused:
         rows = tuple(Row(model, task, "not run", str(refused)) for task in TASKS)
-        return ModelResult(model, rows, None, "not run", 0, seed, ())
-    Bench(
-        arms={"base": arms[0], "candidate": arms[1]},
-        probe=ForwardProbe(token_ids=token_ids, steps=DECODE_STEPS, repeats=repeats),
-        start=start,
-        record=samples.append,
-        tick=lambda what: tick(f"{model}: {what}"),
-        inspect=lambda _role, _trace: None,
-    ).part("ab", plan, discard=1)
+        return ModelResult(model, rows, None, "not run", 0, session.seed, ())
+    samples = session.samples(replace(once, repeats=repeats), lambda sample, _trace: sample)
     timed = [sample for sample in samples if not sample.warm_up]
     memory, verdict = judge_memory(timed)
-    return ModelResult(model, summarise(model, timed, limits), memory, verdict, repeats, seed, tuple(samples))
+    return ModelResult(model, summarise(model, timed, limits), memory, verdict, repeats, session.seed, tuple(samples))

@@ -1,9 +1,8 @@
 """KV schemes behind a context: decode speed and conversion time, the engine against whoever ships the scheme.
 
-Sessions are those of `lab.graph_bench`: launches of two quads in new processes, coins, the launch as the unit. Each
-process fills native caches once and starts every sample from copies of them. A is the other stack ("base"), B the
-engine; a ratio above 1 is a faster engine. A scheme that nobody else has runs against the engine's native and gets no
-verdict.
+Sessions are those of `lab.paired`: launches of two quads in new processes, coins, the launch as the unit. Each process
+fills native caches once and starts every sample from copies of them. A is the other stack ("base"), B the engine; a
+ratio above 1 is a faster engine. A scheme that nobody else has runs against the engine's native and gets no verdict.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from engine import errors, parse_kv
-from lab.design import make_plan, session_seed
-from lab.graph_bench import QUADS_PER_LAUNCH, Limits, Row, geometric_mean, summarise_task
+from lab.graph_bench import Limits, Row, geometric_mean, summarise_task
 from lab.graph_models import SIZES, config_of
-from lab.measure import Asked, Bench, Sample, Start
+from lab.measure import Asked, Sample, Start
+from lab.paired import Paired
 from oracles.contract import CacheProbe, OracleRefused, StackConfig, Trace
 from oracles.kv_suite import mixed_plan
 
@@ -148,41 +147,20 @@ def run_case(
     A side that refuses makes the row "not run" with its reason. Errors: `OracleCrashed`, `LeverNotApplied`,
     `InvalidValue` for fewer than one launch.
     """
-    if launches < 1:
-        raise errors.InvalidValue("--launches", launches, "an integer >= 1")
     name = f"{case.model} {case.context} {case.scheme}"
-    seed = session_seed("bench kv", name, "ab")
+    session = Paired(task="kv", name=name, arms=arms, launches=launches, start=start, tick=tick)
     once = CacheProbe(token_ids=token_ids, steps=DECODE_STEPS)
-    counts = []
     try:
-        for arm in reversed(arms):  # the engine first: what it refuses is known before the other loads
-            tick(f"{name}: pilot of {arm.stack}")
-            worker = start(arm)
-            try:
-                counts.append(choose_counts(worker, once, limits.sample_s))
-            finally:
-                worker.close()
+        counts = session.pilots(lambda worker: choose_counts(worker, once, limits.sample_s))
     except OracleRefused as refused:
         row = Row(case.model, "decode", "not run", str(refused))
-        return CaseResult(case=case, rows=(row,), kv_bytes=None, repeats=0, conversions=0, seed=seed, samples=())
+        return CaseResult(
+            case=case, rows=(row,), kv_bytes=None, repeats=0, conversions=0, seed=session.seed, samples=()
+        )
     repeats = max(count[0] for count in counts)
     # As many as the slower side has time for: the other may be hundreds of times faster.
     conversions = max(repeats, min(count[1] for count in counts))
-    samples: list[CacheSample] = []
-
-    def record(sample: Sample) -> None:
-        assert isinstance(sample, CacheSample)
-        samples.append(sample)
-
-    Bench(
-        arms={"base": arms[0], "candidate": arms[1]},
-        probe=replace(once, repeats=repeats, conversions=conversions),
-        start=start,
-        record=record,
-        tick=lambda what: tick(f"{name}: {what}"),
-        inspect=lambda _role, _trace: None,
-        extend=CacheSample.of,
-    ).part("ab", make_plan(seed, launches * QUADS_PER_LAUNCH, QUADS_PER_LAUNCH), discard=1)
+    samples = session.samples(replace(once, repeats=repeats, conversions=conversions), CacheSample.of)
     timed = [sample for sample in samples if not sample.warm_up]
     base, candidate = (max(s.kv_bytes for s in timed if s.role == role) for role in ("base", "candidate"))
     return CaseResult(
@@ -191,6 +169,6 @@ def run_case(
         kv_bytes=(base, candidate),
         repeats=repeats,
         conversions=conversions,
-        seed=seed,
+        seed=session.seed,
         samples=tuple(samples),
     )

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from lab.batch_bench import CaseResult
 
 MODELS = ("llama", "qwen3_next")
+LAUNCHES = 8
+# The flags that --bits has no use for.
+SPEED = (*("models", "rows", "kinds", "size", "dtype", "prompt_tokens", "max_tokens", "chunk", "machine", "launches"),)
 METRIC = {
     "decode": "decode_tok_s",
     "aggregate": "agg_tok_s",
@@ -27,43 +30,52 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of `frontier bench batch`."""
     parser.add_argument("--models", metavar="A,B", help="of lab/graph_models.py, or built-in names (default: two)")
     parser.add_argument("--rows", metavar="N,N", help="rows of a batch (default: 1,2,4,8)")
+    parser.add_argument("--kinds", metavar="K,K", help="rows: speed; busy: arrivals (default: both)")
     parser.add_argument(
-        "--kinds", default="rows,busy", metavar="K,K", help="rows: speed; busy: arrivals (default: both)"
+        "--size",
+        choices=("tiny", "small"),
+        help="of the models of lab/graph_models.py, and of them only (default: tiny)",
     )
     parser.add_argument(
-        "--size", choices=("tiny", "small"), default="tiny", help="of the models of lab/graph_models.py"
+        "--dtype", choices=("float32", "bfloat16", "float16"), help="of the same models (default: float32)"
     )
-    parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32", help="as --size")
     parser.add_argument("--prompt-tokens", type=int, metavar="N", help="of the longest row (default: 64)")
     parser.add_argument("--max-tokens", type=int, metavar="N", help="that each row makes (default: 48)")
     parser.add_argument("--chunk", type=int, metavar="N", help="prompt tokens a forward (default: 64)")
-    parser.add_argument("--machine", default="shared", metavar="CLASS", help="quiet or shared: the limits that hold")
+    parser.add_argument("--machine", metavar="CLASS", help="quiet or shared: the limits that hold (default: shared)")
+    parser.add_argument("--launches", type=int, metavar="N", help="of two quads, in new processes (default: 8)")
     parser.add_argument(
-        "--launches", type=int, default=8, metavar="N", help="of two quads, in new processes (default: 8)"
+        "--bits", action="store_true", help="no speed: where a row's bits depend on the batch, under each BLAS; alone"
     )
-    parser.add_argument("--bits", action="store_true", help="no speed: where a row's bits depend on the batch, by BLAS")
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
     """Exit code 1 when a row reads "not met"; "undecided", "not run" and "lab" count for nothing."""
-    if args.bits:
-        return run_bits(out)
     from engine import errors, machine
+
+    if args.bits:
+        beside = [name for name in SPEED if vars(args)[name] is not None]
+        if beside:
+            raise errors.InvalidValue(
+                "--bits", f"given with --{beside[0].replace('_', '-')}", "alone: its sizes are fixed"
+            )
+        return run_bits(out)
     from lab.batch_bench import ROWS, Sizes, cases, probe_of, run_case, vocabulary
     from lab.graph_bench import Limits
     from lab.judge import document
     from oracles.client import Worker
     from oracles.contract import StackConfig
 
-    limits = Limits.of(args.machine)
+    limits = Limits.of(args.machine or "shared")
     given = {"prompt": args.prompt_tokens, "decode": args.max_tokens, "chunk": args.chunk}
     sizes = Sizes(**{name: value for name, value in given.items() if value is not None})
-    kinds = args.kinds.split(",")
+    kinds = (args.kinds or "rows,busy").split(",")
     for kind in kinds:
         if kind not in ("rows", "busy"):
             raise errors.UnknownField("--kinds", kind, ("rows", "busy"))
     models = args.models.split(",") if args.models else list(MODELS)
     asked = [case for case in cases(models, numbers("--rows", args.rows) if args.rows else ROWS) if case.kind in kinds]
+    launches = LAUNCHES if args.launches is None else args.launches
     folders = find(models, args.size, args.dtype)
     out.line(
         f"batches, BLAS {args.blas}: prompts of {sizes.prompt} tokens and less, {sizes.decode} tokens a row, chunks of "
@@ -81,7 +93,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
                 case,
                 (arms[0], arms[1]),
                 probe_of(case, sizes, vocabulary(folder)),
-                args.launches,
+                launches,
                 limits,
                 Worker,
                 lambda what, done=done: bar("cases", done, len(asked)),  # type: ignore[misc]
@@ -105,15 +117,19 @@ def run(args: argparse.Namespace, out: Output) -> int:
     return 1 if "not met" in verdicts else 0
 
 
-def find(models: Sequence[str], size: str, dtype: str) -> dict[str, Path]:
+def find(models: Sequence[str], size: str | None, dtype: str | None) -> dict[str, Path]:
     """The folder of each: built where lab/graph_models.py has its shape, else found by its name.
 
-    Errors: those of `engine.resolve_model`.
+    Errors: `InvalidValue` for a size or dtype beside a model that has its own; those of `engine.resolve_model`.
     """
-    from engine import resolve_model
+    from engine import errors, resolve_model
     from lab.graph_models import CONFIGS, build
 
-    folders = build([model for model in models if model in CONFIGS], size, dtype)
+    own = [model for model in models if model not in CONFIGS]
+    for flag, value in (("--size", size), ("--dtype", dtype)):
+        if own and value is not None:
+            raise errors.InvalidValue(flag, value, f"only with models of {', '.join(CONFIGS)}: {own[0]} has its own")
+    folders = build([model for model in models if model in CONFIGS], size or "tiny", dtype or "float32")
     with progress_callback() as bar:
         return folders | {m: Path(resolve_model(m, progress=bar)) for m in models if m not in CONFIGS}
 

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
 import pytest
+from built_models import build, load
 
 from engine import parse_kv
-from engine.graph.model import Model, load_model
+from engine.graph.model import Model
 from engine.kv.base import LayerCache
 from engine.kv.draft import Draft
 from engine.kv.plan import KVPlan
-from oracles.client import Worker
-from oracles.contract import StackConfig
-from oracles.recipe import Form, find_recipe
 
 # Of each kind of cache: every token, a ring, a chunk, a latent, states of each recurrence, beside attention or alone.
 RECIPES = {
@@ -39,17 +36,8 @@ every_model = pytest.mark.parametrize("name", list(RECIPES))
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    root = tmp_path_factory.mktemp("models")
-    with Worker(StackConfig(stack="mlx-lm", model="", compile=False)) as worker:
-        for name in RECIPES:
-            worker.build(find_recipe(name), Form(), root / name)
-    yield root
-    _load.cache_clear()
-
-
-@lru_cache
-def _load(folder: Path) -> Model:
-    return load_model(folder, "auto")
+    yield build(RECIPES, tmp_path_factory.mktemp("models"))
+    load.cache_clear()
 
 
 class Row:
@@ -90,7 +78,7 @@ def calls_to(start: int, end: int, chunk: int) -> list[int]:
 
 @every_model
 def test_whoever_goes_on_from_a_published_prefix_computes_what_an_unbroken_run_does(name: str, root: Path) -> None:
-    model = _load(root / name)
+    model = load(root / name)
     chunk = 512 if RECIPES[name] == 256 else 32
     prompt, decoded = 70 if chunk == 32 else 530, (1, 1)
     every = model.spec.publish_every(chunk)
@@ -106,7 +94,7 @@ def test_whoever_goes_on_from_a_published_prefix_computes_what_an_unbroken_run_d
 
 @pytest.mark.parametrize("name", [name for name, block in RECIPES.items() if block == 1])
 def test_where_calls_begin_is_not_in_the_bits(name: str, root: Path) -> None:
-    model = _load(root / name)
+    model = load(root / name)
     whole = Row(model).run(40)
     for calls in ((32, 8), (1,) * 40, (3, 1, 30, 1, 5)):
         assert np.array_equal(Row(model).run(*calls), whole), calls
@@ -114,7 +102,7 @@ def test_where_calls_begin_is_not_in_the_bits(name: str, root: Path) -> None:
 
 @every_model
 def test_a_draft_leaves_what_was_kept_and_nothing_else(name: str, root: Path) -> None:
-    row = Row(_load(root / name))
+    row = Row(load(root / name))
     row.run(20, 1)
     never = row.from_snapshot()
     begun = row.held()
@@ -141,7 +129,7 @@ def test_a_draft_leaves_what_was_kept_and_nothing_else(name: str, root: Path) ->
 
 @every_model
 def test_a_run_that_fails_leaves_every_layer_as_it_was(name: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    row = Row(_load(root / name))
+    row = Row(load(root / name))
     row.run(20, 1)
     begun = row.held()
     draft = Draft.begin(row.caches)

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
 import pytest
+from built_models import build, load
 
 from engine import errors, parse_kv
-from engine.graph.model import Model, load_model
+from engine.graph.model import Model
 from engine.kv.base import LayerCache
 from engine.kv.codec import Identity, read_caches, write_caches
 from engine.kv.plan import KVPlan
 from engine.kv.publish import planned_every, require_boundary
 from engine.kv.spec import CacheSpec
-from oracles.client import Worker
-from oracles.contract import StackConfig
-from oracles.recipe import Form, find_recipe
 from oracles.tiny import tiny_model
 
 # What is packed on write, and every how many tokens a prefix may be published, None for the chunk's multiples.
@@ -36,17 +33,8 @@ RING = CacheSpec(kind="rotating", size=8, window=8, head_dims=(64, 64), block=No
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    root = tmp_path_factory.mktemp("models")
-    with Worker(StackConfig(stack="mlx-lm", model="", compile=False)) as worker:
-        for name in RECIPES:
-            worker.build(find_recipe(name), Form(), root / name)
-    yield root
-    _load.cache_clear()
-
-
-@lru_cache
-def _load(folder: Path) -> Model:
-    return load_model(folder, "auto")
+    yield build(RECIPES, tmp_path_factory.mktemp("models"))
+    load.cache_clear()
 
 
 class Row:
@@ -77,7 +65,7 @@ def calls_to(start: int, end: int, chunk: int) -> list[int]:
 
 @pytest.mark.parametrize("kv", [*SCHEMES, "turbo:k8v3", "turbo:k4v4"])
 def test_full_attention_has_the_same_bits_however_a_prompt_is_cut(kv: str, root: Path) -> None:
-    model = _load(tiny_model("qwen3") if kv.startswith(TURBO) else root / "qwen3")
+    model = load(tiny_model("qwen3") if kv.startswith(TURBO) else root / "qwen3")
     whole = Row(model, f"{kv}:on-write").run(40)
     for calls in ((32, 8), (1,) * 40, (3, 1, 30, 1, 5)):
         assert np.array_equal(Row(model, f"{kv}:on-write").run(*calls), whole), calls
@@ -88,7 +76,7 @@ def test_whoever_goes_on_from_a_published_prefix_computes_what_a_cold_run_does(
     name: str, kv: str, root: Path, tmp_path: Path
 ) -> None:
     """Handed over in memory, and through a file."""
-    model = _load(tiny_model("qwen3") if name == TURBO else root / name)
+    model = load(tiny_model("qwen3") if name == TURBO else root / name)
     chunk = 512 if RECIPES.get(name) == 256 else 32
     prompt = 530 if chunk == 512 else PROMPT
     cold = Row(model, f"{kv}:on-write")
@@ -112,8 +100,8 @@ def test_whoever_goes_on_from_a_published_prefix_computes_what_a_cold_run_does(
 @pytest.mark.parametrize("name", ["gemma3_text", "gpt_oss"])
 def test_calls_that_begin_elsewhere_have_other_bits_in_a_ring(name: str, root: Path) -> None:
     """Single tokens are written over the oldest, so that its keys are summed in another order."""
-    whole = Row(_load(root / name), "kv8:g32:on-write").run(*calls_to(0, PROMPT, 32))
-    moved = Row(_load(root / name), "kv8:g32:on-write").run(*calls_to(0, 50, 32), *(1,) * (PROMPT - 50))
+    whole = Row(load(root / name), "kv8:g32:on-write").run(*calls_to(0, PROMPT, 32))
+    moved = Row(load(root / name), "kv8:g32:on-write").run(*calls_to(0, 50, 32), *(1,) * (PROMPT - 50))
     assert not np.array_equal(moved, whole)
 
 

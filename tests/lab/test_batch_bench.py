@@ -15,6 +15,7 @@ import pytest
 
 from engine import errors
 from lab.batch_bench import Case, CaseResult, Sizes, cases, probe_of, run_case
+from lab.cli import main
 from lab.graph_bench import Limits
 from lab.graph_models import build
 from lab.stats import quantile_bounds
@@ -156,6 +157,14 @@ def test_a_row_alone_has_the_bits_that_it_has_in_a_batch_and_a_planted_differenc
     planted = (lambda b: mx.ones((b, 2)), lambda x: x * x.shape[0], lambda x, b: x[b : b + 1])
     assert compare(planted, 4) == Cell(12, 12, 3.0)
     assert compare(planted, 1) == Cell(3, 0, 0.0)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [("--bits", "--rows", "2"), ("--bits", "--launches", "1"), ("--models", "smollm2-135m-instruct", "--size", "tiny")],
+)
+def test_flags_that_would_not_be_applied_are_refused(line: tuple[str, ...]) -> None:
+    assert main(["bench", "batch", *line]) == 2
 
 
 @pytest.mark.matrix

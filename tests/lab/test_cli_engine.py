@@ -54,6 +54,14 @@ def test_generate_repeats_with_its_seed_and_exits_cleanly(folder: Path) -> None:
     assert json.loads(again.stdout)["text"] in again.stderr
 
 
+def test_a_lever_is_taken_only_where_it_is_applied(folder: Path) -> None:
+    """--fuse reaches the engine, which refuses it for dense weights; a command without a use for it does not know it."""
+    asked = frontier("generate", "--model", str(folder), "-p", "hi", "--fuse", "quantized")
+    assert (asked.returncode, asked.stderr.count("fuse='quantized' is not allowed")) == (2, 1)
+    unknown = frontier("kl", "--model", str(folder), "--fuse", "quantized")
+    assert (unknown.returncode, "unrecognized arguments: --fuse" in unknown.stderr) == (2, True)
+
+
 def test_chat_over_a_pipe(folder: Path) -> None:
     done = frontier("chat", "--model", str(folder), "-m", "5", "--json", stdin="hi\nyou\n")
     assert done.returncode == 0
