@@ -55,7 +55,7 @@ def test_generate_repeats_with_its_seed_and_exits_cleanly(folder: Path) -> None:
 
 
 def test_a_lever_is_taken_only_where_it_is_applied(folder: Path) -> None:
-    """--fuse reaches the engine, which refuses it for dense weights; a command without a use for it does not know it."""
+    """--fuse reaches the engine, which refuses it for dense weights; a command that has no use for it does not."""
     asked = frontier("generate", "--model", str(folder), "-p", "hi", "--fuse", "quantized")
     assert (asked.returncode, asked.stderr.count("fuse='quantized' is not allowed")) == (2, 1)
     unknown = frontier("kl", "--model", str(folder), "--fuse", "quantized")
