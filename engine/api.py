@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import itertools
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -21,6 +22,7 @@ from engine.artifacts.resolve import resolve_model
 from engine.artifacts.tokenizer import Tokenizer, load_tokenizer
 from engine.config import EngineConfig
 from engine.errors import InvalidValue, NotBuilt, UnknownField
+from engine.graph.compiled import CompiledStep, Counts, unfit_for_compile
 from engine.graph.model import Model, load_model
 from engine.graph.rows import unfit_for_rows
 from engine.kv.base import LayerCache
@@ -105,12 +107,25 @@ class Engine:
             rows=rows,
             call=self._loop.call,
         )
+        self._compiled = self._compile() if config.compile == "step" else None
         module, symbol = METHODS["decode"].split(":")
         method: Method = getattr(importlib.import_module(module), symbol)(
-            self._model.decoder, self._kv, chunk=config.prefill_chunk, together=rows == "together"
+            self._model.decoder,
+            self._kv,
+            chunk=config.prefill_chunk,
+            together=rows == "together",
+            compiled=self._compiled,
         )
         limits = Limits(rows=config.batch, kv_bytes=self._kv_limit())
         return Scheduler(method, limits, Bounds(waiting=config.queue, idle_s=config.idle_s))
+
+    def _compile(self) -> CompiledStep:
+        unfit = unfit_for_compile(
+            self._model.decoder, self._kv, self.machine.device, self.machine.arch, self.machine.blas
+        )
+        if unfit:
+            raise InvalidValue("compile", "step", f"none: {unfit}")
+        return CompiledStep(self._model.decoder)
 
     # -- what is loaded ------------------------------------------------------------------------------------------
 
@@ -133,6 +148,11 @@ class Engine:
     def parameters(self) -> int:
         """Values before packing; weights_bytes * 8 / parameters is the effective bits per weight."""
         return self._model.parameters
+
+    @property
+    def compiled(self) -> Counts | None:
+        """How many decode steps ran compiled so far, over how many traces; None without compile="step"."""
+        return None if self._compiled is None else replace(self._compiled.counts)
 
     # -- teacher forcing -----------------------------------------------------------------------------------------
 

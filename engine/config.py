@@ -17,6 +17,7 @@ BLAS = ("auto", "bundled", "openblas")
 DRIVES = ("thread", "manual")
 RECURRENCES = ("fast", "plain")
 FUSIONS = ("none", "quantized")
+COMPILES = ("none", "step")
 BATCH_MODES = ("auto", "composition", "invariant", "fast")
 PROFILES = ("auto", "family", "universal")
 
@@ -27,6 +28,7 @@ LEVERS: dict[str, tuple[object, str]] = {
     "batch": (8, "rows that run at once"),
     "batch_mode": ("auto", "what a row's bits may depend on, see engine.sched.modes"),
     "fuse": ("none", "projections of one input as one product: quantized (packed ones), or none"),
+    "compile": ("none", "the decode step as a compiled trace over buffers of a fixed size: step, or none"),
     "recurrence": ("fast", "recurrent layers: as mlx-lm runs them, or a plain uncompiled step a token"),
 }
 
@@ -52,6 +54,7 @@ class EngineConfig:
     prefill_chunk: int = int(str(LEVERS["prefill_chunk"][0]))
     recurrence: str = str(LEVERS["recurrence"][0])
     fuse: str = str(LEVERS["fuse"][0])
+    compile: str = str(LEVERS["compile"][0])
     batch: int = int(str(LEVERS["batch"][0]))
     batch_mode: str = str(LEVERS["batch_mode"][0])
     kv_budget: int | None = None
@@ -69,6 +72,8 @@ class EngineConfig:
             raise InvalidValue("recurrence", self.recurrence, RECURRENCES)
         if self.fuse not in FUSIONS:
             raise InvalidValue("fuse", self.fuse, FUSIONS)
+        if self.compile not in COMPILES:
+            raise InvalidValue("compile", self.compile, COMPILES)
         if self.drive not in DRIVES:
             raise InvalidValue("drive", self.drive, DRIVES)
         if self.profile not in PROFILES:

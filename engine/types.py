@@ -223,6 +223,7 @@ class Plan:
     machine: str
     recurrence: str = "fast"
     fuse: str = "none"
+    compile: str = "none"
     batch: int = 1
     batch_mode: str = "composition"
     rows: str = "together"

@@ -155,8 +155,10 @@ def judge_tail(values: Sequence[float], quantile: float, samples: Sequence[Batch
     return "undecided", f"{len(values)} values: upper bound {shown}, {limit}"
 
 
-def summarise(case: Case, samples: Sequence[BatchSample], limits: Limits) -> tuple[Row, ...]:
-    """The rows of the table."""
+def summarise(
+    case: Case, samples: Sequence[BatchSample], limits: Limits, aggregate: float | None = AGGREGATE
+) -> tuple[Row, ...]:
+    """The rows of the table. aggregate: the ratio of all rows together that must be reached; None: none must."""
     if case.kind == "busy":
         return tuple(
             _tail_row(case, task, quantile, name, samples)
@@ -167,9 +169,11 @@ def summarise(case: Case, samples: Sequence[BatchSample], limits: Limits) -> tup
     if case.rows == 1:
         return decode, ttft
     whole = summarise_task(case.model, "aggregate", "agg_tok_s", samples, limits)
-    if whole.ratio is not None:
+    if aggregate is None:
+        whole = replace(whole, verdict="lab", why=BESIDE)
+    elif whole.ratio is not None:
         wide = limits.half_width * whole.ratio  # of the ratio, which may be far from 1
-        verdict, why = judge(whole.low, whole.high, replace(limits, bound=AGGREGATE, half_width=wide))
+        verdict, why = judge(whole.low, whole.high, replace(limits, bound=aggregate, half_width=wide))
         whole = replace(whole, verdict=verdict, why=why)
     return whole, *(replace(row, verdict="lab", why=BESIDE) for row in (decode, ttft))
 
@@ -203,7 +207,7 @@ def run_case(
     start: Start,
     tick: Callable[[str], None],
 ) -> CaseResult:
-    """Measure one case. `arms`: (mlx-lm, the engine).
+    """Measure one case. `arms`: (mlx-lm or the engine as it is by default, the engine).
 
     A side that refuses makes the row "not run" with its reason. Errors: `OracleCrashed`, `LeverNotApplied`,
     `InvalidValue` for fewer than one launch.
@@ -229,7 +233,7 @@ def run_case(
     memory, verdict = judge_memory(timed)
     return CaseResult(
         case=case,
-        rows=summarise(case, timed, limits),
+        rows=summarise(case, timed, limits, None if arms[0].stack == "engine" else AGGREGATE),
         memory=memory,
         memory_verdict=verdict,
         repeats=repeats or ARRIVALS,

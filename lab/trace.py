@@ -29,7 +29,8 @@ class Arrival:
 
 @dataclass(frozen=True, kw_only=True)
 class Moment:
-    """One turn as it ran: rows by their line's index. kv_bytes: what the caches of all rows hold behind it."""
+    """One turn as it ran: rows by their line's index. kv_bytes: what the caches of all rows hold behind it;
+    copied_bytes: what was copied because rows joined or left others."""
 
     turn: int
     ms: float
@@ -38,6 +39,7 @@ class Moment:
     decoded: tuple[int, ...]
     ended: tuple[int, ...]
     kv_bytes: int
+    copied_bytes: int
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,7 @@ def replay(engine: Engine, arrivals: Sequence[Arrival]) -> Replay:
                 decoded=tuple(ids[i] for i in log.turn.decode),
                 ended=tuple(ids[i] for i in log.ended),
                 kv_bytes=log.kv_bytes,
+                copied_bytes=log.copied_bytes,
             )
         )
 

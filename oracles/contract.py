@@ -24,7 +24,7 @@ class StackConfig:
 
     model: a model folder; "" for a worker that has nothing loaded yet. dtype: "auto" keeps the checkpoint's. kv: the
     engine's notation ("native", "kv8", "kv4:g32", "mixed:<kv_config.json>"); an adapter that cannot honour it refuses
-    at load.
+    at load. levers: names and values of the engine's own configuration ("compile", "step"), which nobody else has.
     """
 
     stack: str
@@ -34,12 +34,15 @@ class StackConfig:
     chunk: int = 2048
     blas: str = "bundled"
     compile: bool = True
+    levers: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         if self.stack not in STACKS:
             raise errors.InvalidValue("stack", self.stack, STACKS)
         if self.blas not in ("bundled", "openblas"):
             raise errors.InvalidValue("blas", self.blas, ("bundled", "openblas"))
+        if self.levers and self.stack != "engine":
+            raise errors.InvalidValue("levers", dict(self.levers), f"none: {self.stack} has not the engine's")
 
     @property
     def process(self) -> tuple[str, str, bool]:

@@ -35,7 +35,8 @@ def load(config: StackConfig) -> EngineStack:
 class EngineStack:
     def __init__(self, config: StackConfig) -> None:
         self.config = config
-        self.engine = load_engine(config.model, dtype=config.dtype, kv=config.kv, prefill_chunk=config.chunk)
+        levers: dict[str, Any] = dict(config.levers)
+        self.engine = load_engine(config.model, dtype=config.dtype, kv=config.kv, prefill_chunk=config.chunk, **levers)
         self.filled: tuple[tuple[int, ...], Any, float] = ((), None, 0.0)
 
     def probe(self, probe: Probe) -> Trace:
@@ -94,17 +95,18 @@ class EngineStack:
         how: dict[str, Any] = {"dtype": self.config.dtype, "kv": self.config.kv, "prefill_chunk": self.config.chunk}
         with load_engine(self.config.model, drive="manual", batch=len(probe.rows), **how) as engine:
             handles: dict[int, Any] = {}
-            turn, idle = 0, False
+            turn, idle, taps = 0, False, ("logprobs", "logits")
             while not idle or len(handles) < len(probe.rows):
                 for i in (i for i, join in enumerate(probe.joins) if join == turn):
                     sampling = SamplingParams(max_tokens=probe.limits[i], ignore_eos=True)
-                    request = Request(prompt=probe.rows[i], sampling=sampling, taps=("logprobs",), delivery="collect")
+                    request = Request(prompt=probe.rows[i], sampling=sampling, taps=taps, delivery="collect")
                     handles[i] = engine.submit(request)
                 idle = not engine.step()
                 turn += 1
             rows = [handles[i].result() for i in range(len(probe.rows))]
         doc = self._doc(rows[0].kv_status, rows[0].caches, len(probe.token_ids))
         tensors = {f"row.{i}": row.taps["logprobs"] for i, row in enumerate(rows)}
+        tensors |= {f"logits.{i}": row.taps["logits"] for i, row in enumerate(rows)}
         return Trace(tensors, doc | {"tokens": [token for row in rows for token in row.tokens]})
 
     def cache(self, probe: CacheProbe) -> Trace:

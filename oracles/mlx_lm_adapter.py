@@ -187,7 +187,10 @@ class MlxLmStack:
     def close(self) -> None:
         """Nothing to end: the model goes with this object."""
 
-    def steps(self, ids: tuple[int, ...], caches: list[Any], p: SamplingParams) -> Iterator[tuple[int, mx.array]]:
+    def steps(
+        self, ids: tuple[int, ...], caches: list[Any], p: SamplingParams, *processors: Any
+    ) -> Iterator[tuple[int, mx.array]]:
+        """generate_step; `processors` see the logits behind those of the parameters."""
         return GENERATE.generate_step(
             mx.array(ids),
             self.model,
@@ -201,15 +204,18 @@ class MlxLmStack:
                 xtc_probability=p.xtc_probability,
                 xtc_threshold=p.xtc_threshold,
             ),
-            logits_processors=make_logits_processors(
-                logit_bias=dict(p.logit_bias) or None,
-                repetition_penalty=p.repetition_penalty,
-                repetition_context_size=p.repetition_context_size,
-                presence_penalty=p.presence_penalty,
-                presence_context_size=p.presence_context_size,
-                frequency_penalty=p.frequency_penalty,
-                frequency_context_size=p.frequency_context_size,
-            ),
+            logits_processors=[
+                *make_logits_processors(
+                    logit_bias=dict(p.logit_bias) or None,
+                    repetition_penalty=p.repetition_penalty,
+                    repetition_context_size=p.repetition_context_size,
+                    presence_penalty=p.presence_penalty,
+                    presence_context_size=p.presence_context_size,
+                    frequency_penalty=p.frequency_penalty,
+                    frequency_context_size=p.frequency_context_size,
+                ),
+                *processors,
+            ],
             prompt_cache=caches,
             prefill_step_size=self.config.chunk,
             **self.kv_arguments,

@@ -47,10 +47,11 @@ def run_batch(stack: MlxLmStack, probe: BatchProbe) -> Trace:
     rows: dict[int, int] = {}  # uid -> row
     tokens: list[list[int]] = [[] for _ in probe.rows]
     logprobs: list[list[mx.array]] = [[] for _ in probe.rows]
+    logits = [Kept() for _ in probe.rows]
     turn, left = 0, len(probe.rows)
     while left:
         for i in (i for i, join in enumerate(probe.joins) if join == turn):
-            (uid,) = generator.insert([list(probe.rows[i])], [probe.limits[i]])
+            (uid,) = generator.insert([list(probe.rows[i])], [probe.limits[i]], logits_processors=[[logits[i]]])
             rows[uid] = i
         _, responses = generator.next()
         for response in responses:
@@ -62,16 +63,38 @@ def run_batch(stack: MlxLmStack, probe: BatchProbe) -> Trace:
     apart: dict[str, float] = {}
     for i, ids in enumerate(probe.rows):
         params = SamplingParams(max_tokens=probe.limits[i], ignore_eos=True)
-        alone = list(stack.steps(ids, make_prompt_cache(stack.model), params))
-        rows_alone, rows_batch = mx.stack([row for _, row in alone]), mx.stack(logprobs[i])
-        if not mx.array_equal(rows_alone, rows_batch):
-            gap = np.abs(np.array(rows_alone.astype(mx.float32)) - np.array(rows_batch.astype(mx.float32)))
-            apart[f"row.{i}"] = float(gap.max())
-            tokens[i], logprobs[i] = [token for token, _ in alone], [row for _, row in alone]
+        kept = Kept()
+        alone = list(stack.steps(ids, make_prompt_cache(stack.model), params, kept))
+        count = len(alone)  # of either list of logits: both loops run a step ahead
+        pairs = [[row for _, row in alone], logprobs[i]], [kept.rows[:count], logits[i].rows[:count]]
+        gaps = [_gap(*map(mx.stack, pair)) for pair in pairs]
+        if any(gaps):
+            apart[f"row.{i}"] = max(gaps)
+            tokens[i], logprobs[i], logits[i] = [token for token, _ in alone], [row for _, row in alone], kept
     doc = stack.doc(make_prompt_cache(stack.model), len(probe.token_ids))
-    tensors = {f"row.{i}": mx.stack(kept) for i, kept in enumerate(logprobs)}
+    tensors = {f"row.{i}": mx.stack(rows) for i, rows in enumerate(logprobs)}
+    tensors |= {f"logits.{i}": mx.stack(each.rows[: len(logprobs[i])]) for i, each in enumerate(logits)}
     flat = [token for row in tokens for token in row]
     return Trace(tensors, doc | {"kv_status": "native", "tokens": flat, "apart": apart})
+
+
+class Kept:
+    """A logits processor that changes nothing and keeps what it sees: rows [V], one a step."""
+
+    def __init__(self) -> None:
+        self.rows: list[mx.array] = []
+
+    def __call__(self, _tokens: Any, logits: mx.array) -> mx.array:
+        self.rows.append(logits[0])
+        return logits
+
+
+def _gap(left: mx.array, right: mx.array) -> float:
+    """The largest difference; NaN counts as one."""
+    if mx.array_equal(left, right):
+        return 0.0
+    gap = np.abs(np.array(left.astype(mx.float32)) - np.array(right.astype(mx.float32)))
+    return float(np.nan_to_num(gap, nan=np.inf).max()) or float(np.finfo(np.float32).tiny)
 
 
 class GeneratorBatch(Batch):

@@ -14,6 +14,7 @@ from engine.graph.norms import build_norm
 from engine.graph.params import Weights
 from engine.graph.spec import ArchSpec
 from engine.graph.stem import Head
+from engine.kv.fixed import Fixed
 from engine.kv.rows import Slot
 
 
@@ -40,7 +41,7 @@ class Decoder:
                 first += len(layer_spec.caches)
 
     def forward_hidden(
-        self, ids: mx.array, caches: Sequence[Slot], taps: dict[int, mx.array] | None = None
+        self, ids: mx.array, caches: Sequence[Slot | Fixed], taps: dict[int, mx.array] | None = None
     ) -> mx.array:
         """Token ids [B, L] -> normalised hidden states [B, L, D]; appends to every cache.
 

@@ -6,7 +6,8 @@ mlx-lm 0.32.2 (models/switch_layers.py and the routers of its models).
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
+from functools import lru_cache, partial
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -106,6 +107,13 @@ def select(logits: mx.array, correction: mx.array | None, *, spec: RouterSpec, t
     return ids, picked.astype(logits.dtype) if spec.cast == "logits" else picked
 
 
+@lru_cache
+def selection(spec: RouterSpec, top_k: int) -> Callable[..., tuple[mx.array, mx.array]]:
+    """`select` of a spec: one function for all layers, so that each shape is traced once."""
+    chosen = partial(select, spec=spec, top_k=top_k)
+    return mx.compile(chosen) if spec.compiled else chosen
+
+
 class Router:
     def __init__(self, spec: RouterSpec, experts: int, top_k: int, dim: int, weights: Weights, path: str) -> None:
         self.spec = spec
@@ -116,8 +124,7 @@ class Router:
         self.correction = None
         if spec.correction is not None:
             self.correction = weights.take(weights.join(path, spec.correction), (experts,))
-        chosen = partial(select, spec=spec, top_k=top_k)
-        self.select = mx.compile(chosen) if spec.compiled else chosen
+        self.select = selection(spec, top_k)
 
     def __call__(self, x: mx.array) -> tuple[mx.array, mx.array]:
         seen = x.astype(mx.float32) if self.spec.float32_in else x

@@ -11,6 +11,7 @@ import mlx.core as mx
 from engine.errors import UnknownField
 from engine.graph import BUILDERS
 from engine.kv.base import KVView, LayerKV
+from engine.kv.fixed import Fixed, FixedKV, FixedState
 from engine.kv.masks import Masks
 from engine.kv.recurrent import StateKV
 from engine.kv.rows import RowsKV, RowsState, Slot
@@ -23,7 +24,7 @@ class Forward:
     values that a layer gives to later ones. `extras`: what a stem prepares for layers.
     """
 
-    def __init__(self, ids: mx.array, caches: Sequence[Slot]) -> None:
+    def __init__(self, ids: mx.array, caches: Sequence[Slot | Fixed]) -> None:
         self.ids, self.caches = ids, caches
         self.views: dict[int, KVView] = {}
         self.masks = Masks()
@@ -31,10 +32,10 @@ class Forward:
         self.projected: tuple[mx.array, mx.array] | None = None
         self.extras: dict[str, mx.array] = {}
 
-    def kv(self, cache: int) -> LayerKV | RowsKV:
+    def kv(self, cache: int) -> LayerKV | RowsKV | FixedKV:
         """A cache of keys and values."""
         kv = self.caches[cache]
-        assert isinstance(kv, (LayerKV, RowsKV))
+        assert isinstance(kv, (LayerKV, RowsKV, FixedKV))
         return kv
 
     def lone_kv(self, cache: int) -> LayerKV:
@@ -49,10 +50,10 @@ class Forward:
         assert isinstance(state, StateKV)
         return state
 
-    def state(self, cache: int) -> StateKV | RowsState:
+    def state(self, cache: int) -> StateKV | RowsState | FixedState:
         """A recurrent state."""
         state = self.caches[cache]
-        assert isinstance(state, (StateKV, RowsState))
+        assert isinstance(state, (StateKV, RowsState, FixedState))
         return state
 
 

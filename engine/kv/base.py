@@ -68,6 +68,10 @@ class LayerCache(ABC):
         """Take `held` of a cache like this one as its own."""
 
     @abstractmethod
+    def after_one(self) -> tuple[int, ...]:
+        """Its counters once one more token is in the room that it has."""
+
+    @abstractmethod
     def describe(self, layer: int) -> CacheLayer:
         """What is really stored, read from the live arrays."""
 

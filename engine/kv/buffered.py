@@ -37,6 +37,14 @@ class BufferedKV(LayerKV):
         """What `append` of `length` tokens makes of its counters and of the tokens that it has room for, without
         arrays: a projection counts with it."""
 
+    @abstractmethod
+    def place(self) -> tuple[int, int, int]:
+        """Make room for one more token: where in its buffers it goes, the first key that it sees there and the one
+        behind the last. The token itself is neither written nor counted. Not before the first append."""
+
+    def after_one(self) -> tuple[int, ...]:
+        return self.counted(self.marks(), 0 if self.keys is None else capacity(self.keys), 1)[0]
+
     @property
     def kind(self) -> str:
         return f"{self.scheme.name} {self.layout}"

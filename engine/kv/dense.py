@@ -38,6 +38,14 @@ class DenseKV(BufferedKV):
         visible = partial(causal, start, self.window)
         return self.scheme.view(part(self.keys, 0, end), part(self.values, 0, end), start, visible, keys.dtype)
 
+    def place(self) -> tuple[int, int, int]:
+        assert self.keys is not None
+        assert self.values is not None
+        at = self.offset
+        self.keys = grown(self.keys, part(self.keys, 0, 1), at)
+        self.values = grown(self.values, part(self.values, 0, 1), at)
+        return at, 0 if self.window is None else max(at + 1 - self.window, 0), at + 1
+
     def counted(self, marks: tuple[int, ...], space: int, length: int) -> tuple[tuple[int, ...], int]:
         (offset,) = marks
         return (offset + length,), grown_capacity(space, offset, length)

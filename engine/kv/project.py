@@ -6,6 +6,7 @@ its arrays would have, which nobody has evaluated. Reading its size costs nothin
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,21 @@ def prefill_lengths(tokens: int, chunk: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
+class _Like:
+    """An array without one: even an unevaluated array of zeros holds its zero."""
+
+    shape: tuple[int, ...]
+    dtype: mx.Dtype
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.size
+
+    def zeros(self) -> mx.array:
+        return mx.zeros(self.shape, self.dtype)
+
+
+@dataclass(frozen=True)
 class _Rates:
     """Bytes a token of a scheme: of keys and values, and of keys."""
 
@@ -39,7 +55,7 @@ class _Rates:
     keys: int
 
     @classmethod
-    def of(cls, scheme: Scheme, token: Sequence[mx.array | None]) -> _Rates:
+    def of(cls, scheme: Scheme, token: Sequence[_Like | None]) -> _Rates:
         each = [part.nbytes for part in _packed(scheme, token)]
         return cls(sum(each), sum(each[: scheme.keys.count]))
 
@@ -92,7 +108,7 @@ class Projector:
                 made.append(cache)
                 continue
             if not isinstance(cache, BufferedKV):
-                cache.hold((tokens,), tuple(None if a is None else mx.zeros(a.shape, a.dtype) for a in like))
+                cache.hold((tokens,), tuple(None if a is None else a.zeros() for a in like))
                 made.append(cache)
                 continue
             if each.spec not in counted:
@@ -134,24 +150,28 @@ class Projector:
             most, before = max(most, total + extra), before + length
         return most
 
-    def _shapes(self, tokens: int) -> list[tuple[mx.array | None, ...]]:
+    def _shapes(self, tokens: int) -> list[tuple[_Like | None, ...]]:
         """By cache: one token's keys and values as they are appended [1, K, 1, D], or a state's arrays."""
         caches = self._native.fresh()
         self._run(tokens, caches)
-        return [_token(cache) if isinstance(cache, BufferedKV) else cache.held()[1] for cache in caches]
+        return [_token(cache) if isinstance(cache, BufferedKV) else _state(cache) for cache in caches]
 
 
-def _packed(scheme: Scheme, token: Sequence[mx.array | None]) -> Parts:
+def _packed(scheme: Scheme, token: Sequence[_Like | None]) -> Parts:
     """What a scheme keeps of a token's keys and values."""
     keys, values = token
     assert keys is not None
     assert values is not None
-    return *scheme.keys.pack(keys), *scheme.values.pack(values)
+    return *scheme.keys.pack(keys.zeros()), *scheme.values.pack(values.zeros())
 
 
-def _token(cache: BufferedKV) -> tuple[mx.array, ...]:
+def _token(cache: BufferedKV) -> tuple[_Like, ...]:
     """One token's keys and values as they were appended; () where no layer appends."""
-    return tuple(mx.zeros((*x.shape[:2], 1, *x.shape[3:]), x.dtype) for x in cache.arrays())
+    return tuple(_Like((*x.shape[:2], 1, *x.shape[3:]), x.dtype) for x in cache.arrays())
+
+
+def _state(cache: LayerCache) -> tuple[_Like | None, ...]:
+    return tuple(None if x is None else _Like(x.shape, x.dtype) for x in cache.held()[1])
 
 
 def _counted(cache: BufferedKV, lengths: Sequence[int]) -> tuple[tuple[int, ...], int]:

@@ -54,6 +54,9 @@ class StateKV(LayerCache):
     def hold(self, marks: tuple[int, ...], arrays: tuple[mx.array | None, ...]) -> None:
         (self.offset,), self.slots = marks, arrays
 
+    def after_one(self) -> tuple[int, ...]:
+        return (self.offset + 1,)
+
     def trim(self, tokens: int) -> None:
         if tokens:
             raise InvalidValue("trim", tokens, "0: a recurrent state cannot forget tokens; restore a snapshot")

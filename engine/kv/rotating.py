@@ -90,7 +90,22 @@ class RotatingKV(BufferedKV):
         rest = part(buffer, surplus + self.keep)
         return (part(buffer, 0, self.keep), rest) if self.keep else (rest,)
 
+    def place(self) -> tuple[int, int, int]:
+        assert self.keys is not None
+        assert self.values is not None
+        self._make_room(part(self.keys, 0, 1), part(self.values, 0, 1))
+        return self._next, 0, min(self.offset + 1, capacity(self.keys))
+
     def _write(self, keys: Parts, values: Parts) -> None:
+        self._make_room(keys, values)
+        assert self.keys is not None
+        assert self.values is not None
+        write(self.keys, keys, self._next)
+        write(self.values, values, self._next)
+        self._next += 1
+
+    def _make_room(self, keys: Parts, values: Parts) -> None:
+        """Let `_next` be where one token like these may be written."""
         used = self.offset
         if self.keys is None or self.values is None:
             tokens = min(STEP, self.size - used)
@@ -107,9 +122,6 @@ class RotatingKV(BufferedKV):
             self._next = self.size
         if self._next == self.size:
             self._next = self.keep
-        write(self.keys, keys, self._next)
-        write(self.values, values, self._next)
-        self._next += 1
 
     def counted(self, marks: tuple[int, ...], space: int, length: int) -> tuple[tuple[int, ...], int]:
         offset, at = marks
@@ -166,6 +178,9 @@ class ChunkedKV(BufferedKV):
         self.offset += keys.shape[2]
         visible = partial(in_chunk, self.first, start, self.chunk)
         return self.scheme.view(part(self.keys, 0, end), part(self.values, 0, end), start, visible, keys.dtype)
+
+    def place(self) -> tuple[int, int, int]:
+        raise InvalidValue("compile", "step", f"none: nothing is written into a buffer that keeps {self.layout}")
 
     def counted(self, marks: tuple[int, ...], space: int, length: int) -> tuple[tuple[int, ...], int]:
         offset, first = marks

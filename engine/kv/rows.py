@@ -12,7 +12,7 @@ from functools import partial
 import mlx.core as mx
 
 from engine.errors import InvalidValue
-from engine.kv.base import KVView, LayerCache, LayerKV, Offset, one
+from engine.kv.base import KVView, LayerCache, LayerKV, Offset
 from engine.kv.masks import Masks
 from engine.kv.recurrent import StateKV
 
@@ -38,15 +38,15 @@ class RowsKV:
     def append(self, keys: mx.array, values: mx.array) -> KVView:
         """Store row b of `keys`, `values` [B, K, L, D] in row b's cache."""
         caches = self._caches()
-        return RowsView([c.append(keys[b : b + 1], values[b : b + 1]) for b, c in enumerate(caches)])
+        offset = side_by_side([cache.offset for cache in caches])
+        return RowsView([c.append(keys[b : b + 1], values[b : b + 1]) for b, c in enumerate(caches)], offset)
 
 
 class RowsView(KVView):
     """What each of B rows attends."""
 
-    def __init__(self, views: Sequence[KVView]) -> None:
-        self._views = views
-        self.offset = side_by_side([one(view.offset) for view in views])
+    def __init__(self, views: Sequence[KVView], offset: Offset) -> None:
+        self._views, self.offset = views, offset
 
     def attend(
         self,
@@ -90,6 +90,11 @@ class RowsState:
     def offset(self) -> Offset:
         """Tokens in each row."""
         return side_by_side([state.offset for state in self._states])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all rows: what merging them copied."""
+        return sum(slot.nbytes for slot in self.slots if slot is not None)
 
     def append(self, length: int, *slots: mx.array | None) -> None:
         """Put the state after `length` more tokens of each row in place of the present one."""

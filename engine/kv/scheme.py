@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from engine.kv.base import KVView
+from engine.kv.base import KVView, Offset
 from engine.kv.request import LayerRequest
 from engine.kv.storage import Affine, Native, Parts, Storage
 from engine.kv.turboquant import TurboKeys, TurboValues
@@ -21,7 +21,7 @@ class Scheme:
     keys: Storage
     values: Storage
 
-    def view(self, keys: Parts, values: Parts, offset: int, visible: Visible, dtype: mx.Dtype) -> KVView:
+    def view(self, keys: Parts, values: Parts, offset: Offset, visible: Visible, dtype: mx.Dtype) -> KVView:
         """What a forward attends: the parts up to now, `offset` tokens of them from before it. `dtype`: of what it
         appended, and of what is unpacked."""
         if isinstance(self.keys, Affine) and isinstance(self.values, Affine):

@@ -77,7 +77,9 @@ class DenseView(KVView):
 class AffineView(KVView):
     """Packed keys and values, attended without unpacking them."""
 
-    def __init__(self, keys: Parts, values: Parts, offset: int, visible: Visible, sides: tuple[Affine, Affine]) -> None:
+    def __init__(
+        self, keys: Parts, values: Parts, offset: Offset, visible: Visible, sides: tuple[Affine, Affine]
+    ) -> None:
         self.keys, self.values, self.offset, self.visible, self.sides = keys, values, offset, visible, sides
 
     def attend(

@@ -63,7 +63,12 @@ class Row(ABC):
 
 
 class Method(ABC):
-    """Advances rows. All calls come from the engine's thread."""
+    """Advances rows. All calls come from the engine's thread.
+
+    copied_bytes: copied so far because rows joined or left others, and for nothing else.
+    """
+
+    copied_bytes = 0
 
     @abstractmethod
     def open(self, task: Task) -> Row:

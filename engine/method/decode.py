@@ -16,10 +16,11 @@ import mlx.core as mx
 import numpy as np
 
 from engine.errors import BadLogits
+from engine.graph.compiled import CompiledStep
 from engine.graph.decoder import Decoder
 from engine.kv.base import LayerCache
 from engine.kv.plan import KVPlan
-from engine.kv.rows import Slot, merged, settle
+from engine.kv.rows import RowsState, Slot, merged, settle
 from engine.method.base import Entry, Method, Outcome, Row, Task
 from engine.sample.keys import KeyChain
 from engine.sample.logprobs import logprobs_of, top
@@ -112,10 +113,12 @@ class DecodeRow(Row):
 
 class Decode(Method):
     """Rows over one decoder. chunk: prompt tokens a prefill forward; together: whether rows share a forward, else each
-    has its own."""
+    has its own; compiled: the step of rows that have begun, else their layers run one by one."""
 
-    def __init__(self, decoder: Decoder, kv: KVPlan, *, chunk: int, together: bool) -> None:
-        self.decoder, self.kv, self.chunk, self.together = decoder, kv, chunk, together
+    def __init__(
+        self, decoder: Decoder, kv: KVPlan, *, chunk: int, together: bool, compiled: CompiledStep | None = None
+    ) -> None:
+        self.decoder, self.kv, self.chunk, self.together, self.compiled = decoder, kv, chunk, together, compiled
         self._rows: tuple[DecodeRow, ...] = ()  # whose caches `_slots` merges
         self._slots: list[Slot] = []
         self._steps = 0
@@ -211,6 +214,11 @@ class Decode(Method):
         """Ids [B] -> logits [B, V]."""
         if len(rows) > 1 and not self.together:
             return mx.concatenate([self._forward([row], ids[b : b + 1]) for b, row in enumerate(rows)])
+        if self.compiled is not None and all(row.ahead is not None for row in rows):
+            self._part()
+            logits = self.compiled(ids, [row.caches for row in rows])
+            if logits is not None:
+                return logits
         caches: Sequence[Slot] = rows[0].caches
         if len(rows) == 1:
             if rows[0] in self._rows:
@@ -219,6 +227,7 @@ class Decode(Method):
             if tuple(rows) != self._rows:
                 self._part()
                 self._rows, self._slots = tuple(rows), merged([row.caches for row in rows])
+                self.copied_bytes += sum(slot.nbytes for slot in self._slots if isinstance(slot, RowsState))
             caches = self._slots
         hidden = self.decoder.forward_hidden(ids[:, None], caches)
         return self.decoder.project(hidden)[:, -1, :]

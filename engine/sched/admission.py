@@ -128,6 +128,7 @@ class Admission:
             machine=self.machine.key,
             recurrence=config.recurrence,
             fuse=config.fuse,
+            compile=config.compile,
             batch=config.batch,
             batch_mode=self.mode,
             rows=self.rows,

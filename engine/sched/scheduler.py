@@ -22,14 +22,15 @@ from engine.types import FinishReason
 
 @dataclass(frozen=True)
 class TurnLog:
-    """One turn as it ran, for a trace: what it did, when (seconds), which requests ended, and what the caches of all
-    rows held just before that."""
+    """One turn as it ran, for a trace: what it did, when (seconds), which requests ended, what the caches of all rows
+    held just before that, and what was copied because rows joined or left."""
 
     turn: Turn
     start_s: float
     end_s: float
     ended: tuple[int, ...]
     kv_bytes: int
+    copied_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,11 +101,13 @@ class Scheduler:
         turn = self._plan()
         if turn == Turn():
             return bool(ended)
+        copied = self.method.copied_bytes
         outcomes = self._run(turn)
         held = self._kv_bytes() if self.trace is not None else 0
         ended += self._commit(outcomes)
         if self.trace is not None:
-            self.trace(TurnLog(turn, start_s, time.perf_counter(), tuple(ended), held))
+            copied = self.method.copied_bytes - copied
+            self.trace(TurnLog(turn, start_s, time.perf_counter(), tuple(ended), held, copied))
         return True
 
     def _kv_bytes(self) -> int:

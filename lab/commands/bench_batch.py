@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
 MODELS = ("llama", "qwen3_next")
 LAUNCHES = 8
 # The flags that --bits has no use for.
-SPEED = (*("models", "rows", "kinds", "size", "dtype", "prompt_tokens", "max_tokens", "chunk", "machine", "launches"),)
+SPEED = (
+    *("models", "rows", "kinds", "size", "dtype", "prompt_tokens", "max_tokens", "chunk", "machine", "launches"),
+    *("lever", "against"),
+)
 METRIC = {
     "decode": "decode_tok_s",
     "aggregate": "agg_tok_s",
@@ -44,6 +48,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--chunk", type=int, metavar="N", help="prompt tokens a forward (default: 64)")
     parser.add_argument("--machine", metavar="CLASS", help="quiet or shared: the limits that hold (default: shared)")
     parser.add_argument("--launches", type=int, metavar="N", help="of two quads, in new processes (default: 8)")
+    parser.add_argument(
+        "--lever",
+        action="append",
+        metavar="NAME=VALUE",
+        help="of the engine's configuration, for instance compile=step; may be given several times",
+    )
+    parser.add_argument("--against", choices=("mlx-lm", "engine"), help="engine: without the levers (default: mlx-lm)")
     parser.add_argument(
         "--bits", action="store_true", help="no speed: where a row's bits depend on the batch, under each BLAS; alone"
     )
@@ -76,22 +87,22 @@ def run(args: argparse.Namespace, out: Output) -> int:
     models = args.models.split(",") if args.models else list(MODELS)
     asked = [case for case in cases(models, numbers("--rows", args.rows) if args.rows else ROWS) if case.kind in kinds]
     launches = LAUNCHES if args.launches is None else args.launches
+    levers, against = levers_of(args.lever or ()), args.against or "mlx-lm"
     folders = find(models, args.size, args.dtype)
+    engine = " ".join(("engine", *(f"{name}={value}" for name, value in levers)))
     out.line(
-        f"batches, BLAS {args.blas}: prompts of {sizes.prompt} tokens and less, {sizes.decode} tokens a row, chunks of "
-        f"{sizes.chunk}"
+        f"batches, {engine} against {against}, BLAS {args.blas}: prompts of {sizes.prompt} tokens and less, "
+        f"{sizes.decode} tokens a row, chunks of {sizes.chunk}"
     )
     results: list[CaseResult] = []
     with progress_callback() as bar:
         for done, case in enumerate(asked):
             folder = folders[case.model]
-            arms = [
-                StackConfig(stack=stack, model=str(folder), chunk=sizes.chunk, blas=args.blas)
-                for stack in ("mlx-lm", "engine")
-            ]
+            base = StackConfig(stack=against, model=str(folder), chunk=sizes.chunk, blas=args.blas)
+            arms = base, replace(base, stack="engine", levers=levers)
             result = run_case(
                 case,
-                (arms[0], arms[1]),
+                arms,
                 probe_of(case, sizes, vocabulary(folder)),
                 launches,
                 limits,
@@ -99,13 +110,14 @@ def run(args: argparse.Namespace, out: Output) -> int:
                 lambda what, done=done: bar("cases", done, len(asked)),  # type: ignore[misc]
             )
             results.append(result)
-    print_table(out, results)
+    print_table(out, results, against)
     verdicts = [row.verdict for result in results for row in result.rows]
     verdicts += [result.memory_verdict for result in results]
     out.document(
         {
             "task": "batch",
-            "against": "mlx-lm",
+            "against": against,
+            "levers": dict(levers),
             "machine": machine().key,
             "limits": document(limits),
             "sizes": document(sizes),
@@ -115,6 +127,21 @@ def run(args: argparse.Namespace, out: Output) -> int:
         always=True,
     )
     return 1 if "not met" in verdicts else 0
+
+
+def levers_of(given: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """NAME=VALUE as pairs. Errors: `UnknownField` for a name, `InvalidValue` for a value, a form or a name twice."""
+    from engine import errors
+    from engine.config import LEVERS, EngineConfig
+
+    pairs = [(name, value) for name, _, value in (each.partition("=") for each in given)]
+    for text, (name, value) in zip(given, pairs, strict=True):
+        if name not in LEVERS:
+            raise errors.UnknownField("--lever", name, tuple(LEVERS))
+        if not isinstance(LEVERS[name][0], str) or [n for n, _ in pairs].count(name) > 1:
+            raise errors.InvalidValue("--lever", text, "each lever once, and one whose value is a word")
+        EngineConfig.from_dict({"model": "", name: value})
+    return tuple(pairs)
 
 
 def find(models: Sequence[str], size: str | None, dtype: str | None) -> dict[str, Path]:
@@ -134,14 +161,15 @@ def find(models: Sequence[str], size: str | None, dtype: str | None) -> dict[str
         return folders | {m: Path(resolve_model(m, progress=bar)) for m in models if m not in CONFIGS}
 
 
-def print_table(out: Output, results: Sequence[CaseResult]) -> None:
+def print_table(out: Output, results: Sequence[CaseResult], against: str) -> None:
     """One line a case and task, and one for its memory."""
     from rich.table import Table
 
     from lab.metrics import show
 
-    table = Table(title="engine over mlx-lm: tok/s of all rows together, ms", box=None, pad_edge=False)
-    for column in ("model", "rows", "task", "ratio", "95 % interval", "engine", "mlx-lm", "verdict", "why"):
+    table = Table(title=f"engine over {against}: tok/s of all rows together, ms", box=None, pad_edge=False)
+    sides = "engine", "without" if against == "engine" else against
+    for column in ("model", "rows", "task", "ratio", "95 % interval", *sides, "verdict", "why"):
         table.add_column(column, no_wrap=column != "why")
     for result in results:
         case = result.case

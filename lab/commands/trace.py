@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lab.console import Output, progress_callback, wide_console
+from lab.console import Output, progress_callback, size, wide_console
 from lab.flags import add_model_flags, engine_options
 
 HELP = "replay a recorded arrival schedule turn by turn, and draw who ran when"
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     with progress_callback() as progress:
         engine = load(args.model, drive="manual", batch=args.batch, progress=progress, **engine_options(args, out))
     with engine:
-        done = replay(engine, arrivals)
+        done, compiled = replay(engine, arrivals), engine.compiled
     table = Table(title=f"{len(done.moments)} turns, at most {args.batch} rows", box=None, pad_edge=False)
     for column in ("request", "prompt", "arrives", "begins", "first step", "ends", "tokens", "outcome"):
         table.add_column(column, justify="left" if column == "outcome" else "right")
@@ -59,9 +59,14 @@ def run(args: argparse.Namespace) -> int:
         rows.append(row | {"ok": good})
         table.add_row(*("" if value is None else str(value) for value in row.values()))
     wide_console(out).print(table)
+    out.line(f"copied by joins and leaves: {size(sum(moment.copied_bytes for moment in done.moments))}")
+    if compiled is not None:
+        steps = f"{compiled.steps} steps over {compiled.geometries} traces, {compiled.plain} steps without"
+        out.line(f"compiled: {steps}")
     if args.out is not None:
         draw(done, args.out)
         out.line(f"timeline: {args.out}")
     moments = [vars(moment) for moment in done.moments]
-    out.document({"requests": rows, "turns": moments, "batch": args.batch})
+    counts = None if compiled is None else vars(compiled)
+    out.document({"requests": rows, "turns": moments, "batch": args.batch, "compiled": counts})
     return 0 if all(row["ok"] for row in rows) else 1

@@ -16,6 +16,7 @@ import pytest
 from engine import errors
 from lab.batch_bench import Case, CaseResult, Sizes, cases, probe_of, run_case
 from lab.cli import main
+from lab.commands.bench_batch import levers_of
 from lab.graph_bench import Limits
 from lab.graph_models import build
 from lab.stats import quantile_bounds
@@ -56,13 +57,16 @@ class Fake:
         """Nothing to end."""
 
 
-def measure(case: Case, *, ratio: float = 1.0, noise: float = 0.005, wait_s: float = 0.02) -> CaseResult:
+def measure(
+    case: Case, *, ratio: float = 1.0, noise: float = 0.005, wait_s: float = 0.02, base: str = "mlx-lm"
+) -> CaseResult:
+    arms = replace(ARMS[0], stack=base), ARMS[1]
     seeds = itertools.count()
 
     def start(config: StackConfig) -> Fake:
         return Fake(config, ratio if config.stack == "engine" else 1.0, noise, wait_s, next(seeds))
 
-    return run_case(case, ARMS, probe_of(case, Sizes(), 100), 4, SHARED, start, lambda _what: None)
+    return run_case(case, arms, probe_of(case, Sizes(), 100), 4, SHARED, start, lambda _what: None)
 
 
 def verdicts(result: CaseResult) -> dict[str, str]:
@@ -177,3 +181,24 @@ def test_both_stacks_live(tmp_path: Path) -> None:
     whys = [row["why"] for case in document["cases"] for row in case["rows"]]
     assert not [why for why in whys if "no valid launch" in why]
     assert all(sample["valid"] for case in document["cases"] for sample in case["samples"])
+
+
+def test_levers_are_checked_before_anything_is_measured() -> None:
+    assert levers_of(["compile=step", "fuse=quantized"]) == (("compile", "step"), ("fuse", "quantized"))
+    assert levers_of([]) == ()
+    with pytest.raises(errors.UnknownField, match="turbo"):
+        levers_of(["turbo=on"])
+    for bad in (["compile=yes"], ["compile"], ["batch=3"], ["compile=step", "compile=none"]):
+        with pytest.raises(errors.InvalidValue):
+            levers_of(bad)
+
+
+def test_levers_are_the_engines_alone() -> None:
+    with pytest.raises(errors.InvalidValue, match="mlx-lm has not the engine's"):
+        StackConfig(stack="mlx-lm", model="x", levers=(("compile", "step"),))
+
+
+def test_against_the_engine_itself_no_bar_holds_for_all_rows_together() -> None:
+    case = Case(model="llama", kind="rows", rows=2)
+    assert verdicts(measure(case, base="mlx-lm"))["aggregate"] == "not met"
+    assert verdicts(measure(case, base="engine"))["aggregate"] == "lab"

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from engine import errors, load
+from engine import SamplingParams, errors, load
 from lab.cli import main
+from lab.graph_models import build
 from lab.trace import draw, read_schedule, replay
 from oracles.tiny import tiny_model
 
@@ -43,6 +44,17 @@ def test_a_schedule_is_replayed_turn_by_turn(tmp_path: Path) -> None:
     begins = {line: m.turn for m in first.moments for line in m.admitted}
     assert begins[3] < begins.get(2, 99)  # the higher priority of two that arrive together
     assert all(m.kv_bytes > 0 for m in first.moments if m.decoded)
+
+
+def test_a_join_copies_recurrent_states_and_no_keys(tmp_path: Path) -> None:
+    arrivals = read_schedule(write(tmp_path / "a.jsonl", LINES[:2]))
+    for folder in build(["llama", "qwen3_next"], "tiny", "float32").values():
+        with load(folder, drive="manual") as engine:
+            done = engine.generate([5, 9], SamplingParams(max_tokens=1))
+            state = sum(layer.kv_bytes for layer in done.caches if layer.layout.startswith("state"))
+            copied = [moment.copied_bytes for moment in replay(engine, arrivals).moments]
+        assert sum(copied) == 2 * state  # of two rows, once: when the second one joins
+        assert (state == 0) == ("llama" in folder.name)
 
 
 def test_the_command_prints_a_table_and_draws_the_timeline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,155 @@
+"""The compiled decode step: each row has the bits of the step that is not compiled.
+
+Every architecture runs over the fixed buffers and their masks; fused kernels are built for some of each kind, since the
+compiler takes up to half a minute a model.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import pytest
+
+import engine.api
+from engine import Generation, Request, SamplingParams, errors, load, machine
+from engine.graph.compiled import CompiledStep, unfit_for_compile
+from engine.graph.rows import unfit_for_rows
+from oracles.client import Worker
+from oracles.contract import StackConfig
+from oracles.recipe import Form, find_recipe, recipes
+from oracles.tiny import tiny_model
+
+LENGTHS = (1, 5, 12, 23)  # one token, below and above the windows (8) and chunks (7) of the tiny models
+QUICK = ("llama", "gpt_oss")
+FUSED = ("gemma3_text", "qwen3_next", "mamba2", "qwen3_moe", "gemma3n", "rwkv7", "kimi_linear", "lfm2")
+REFUSED = ("bitnet", "muse_spark", "olmo")  # engine/graph/families/refused.py
+ALL = sorted(name for name in recipes() if "-" not in name and name not in REFUSED)
+
+if machine().arch != "x86_64" or machine().device != "cpu":
+    pytest.skip("the lever is refused here, see test_batch.py", allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[Worker]:
+    with Worker(StackConfig(stack="mlx-lm", model="", compile=False)) as worker:
+        yield worker
+
+
+@pytest.fixture
+def unfused() -> Iterator[None]:
+    mx.disable_compile()
+    yield
+    mx.enable_compile()
+
+
+def ran(folder: Path, lengths: Sequence[int], tokens: int, **config: Any) -> tuple[list[Generation], Any]:
+    """Each row alone, then all beside each other, and the counts."""
+    draws = random.Random(7)
+    with load(folder, prefill_chunk=7, drive="manual", **config) as loaded:
+        vocab = int(loaded.logits([2, 3]).shape[-1])
+        asked = [
+            Request(
+                prompt=tuple(draws.randrange(2, vocab) for _ in range(length)),
+                sampling=SamplingParams(max_tokens=tokens, ignore_eos=True),
+                taps=("logits",),
+                delivery="collect",
+            )
+            for length in lengths
+        ]
+        alone = [loaded.submit(request).result() for request in asked]
+        handles = [loaded.submit(request) for request in asked]
+        return [*alone, *(handle.result() for handle in handles)], loaded.compiled
+
+
+def equal(left: Sequence[Generation], right: Sequence[Generation]) -> None:
+    for one, other in zip(left, right, strict=True):
+        assert one.tokens == other.tokens
+        assert mx.array_equal(one.taps["logits"], other.taps["logits"])
+        assert one.caches == other.caches
+
+
+def compiled_equals_plain(folder: Path) -> None:
+    with load(folder) as loaded:
+        unfit = unfit_for_rows(loaded._model.spec)
+        fixed = all(cache.kind != "chunked" and not cache.grows for cache in loaded._model.spec.caches)
+    if unfit or not fixed:
+        with pytest.raises(errors.InvalidValue, match=re.escape(unfit) or "fixed place"):
+            load(folder, compile="step")
+        return
+    compiled, counts = ran(folder, LENGTHS, 6, compile="step")
+    plain, none = ran(folder, LENGTHS, 6)
+    equal(compiled, plain)
+    assert none is None
+    assert counts.steps >= 4 * 5 + 5
+    assert counts.plain == 0
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_compiled_step_has_the_same_bits(worker: Worker, name: str) -> None:
+    compiled_equals_plain(worker.make(find_recipe(name), Form()))
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("name", FUSED)
+def test_a_compiled_step_has_the_same_bits_in_more_modules(worker: Worker, name: str) -> None:
+    compiled_equals_plain(worker.make(find_recipe(name), Form()))
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("name", ALL)
+def test_fixed_buffers_keep_the_bits_in_every_module(worker: Worker, unfused: None, name: str) -> None:
+    compiled_equals_plain(worker.make(find_recipe(name), Form()))
+
+
+@pytest.mark.parametrize("kv", ["kv8:g32", "kv4:g32:start=9", "kv8/4:g32:on-write"])
+def test_packed_caches_keep_their_bits(kv: str) -> None:
+    packed_equals_plain(kv, "float32")
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("kv", ["native", "kv8:g32", "kv8/4:g32:on-write"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_keeps_its_bits(kv: str, dtype: str) -> None:
+    packed_equals_plain(kv, dtype)
+
+
+def packed_equals_plain(kv: str, dtype: str) -> None:
+    folder = tiny_model("llama")
+    compiled, counts = ran(folder, (5, 12), 8, compile="step", kv=kv, dtype=dtype)
+    plain, _ = ran(folder, (5, 12), 8, kv=kv, dtype=dtype)
+    equal(compiled, plain)
+    assert counts.plain == 0
+
+
+def test_a_buffer_that_grows_is_another_geometry() -> None:
+    folder = tiny_model("llama")
+    compiled, counts = ran(folder, (250,), 12, compile="step")
+    plain, _ = ran(folder, (250,), 12)
+    equal(compiled, plain)
+    assert counts.geometries == 2
+
+
+def test_past_the_bound_steps_run_as_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine.api, "CompiledStep", lambda decoder: CompiledStep(decoder, bound=1))
+    folder = tiny_model("llama")
+    compiled, counts = ran(folder, (250, 3), 12, compile="step")
+    plain, _ = ran(folder, (250, 3), 12)
+    equal(compiled, plain)
+    assert counts.geometries == 1
+    assert counts.plain > 0
+    assert counts.steps > 0
+
+
+def test_what_has_no_proof_is_refused_at_load() -> None:
+    with pytest.raises(errors.InvalidValue, match="unpack"):
+        load(tiny_model("llama"), compile="step", kv="turbo:k8v3")
+    with load(tiny_model("llama"), drive="manual") as loaded:
+        where = (loaded._model.decoder, loaded._kv)
+        assert not unfit_for_compile(*where, "cpu", "x86_64", "bundled")
+        for machine_parts in (("cpu", "x86_64", "openblas"), ("cuda", "x86_64", "none"), ("cpu", "aarch64", "bundled")):
+            assert "measured equal on an x86_64 CPU" in unfit_for_compile(*where, *machine_parts)
