@@ -87,7 +87,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
 
 
 def print_table(out: Output, results: Sequence[CaseResult]) -> None:
-    """One line a case and task; speeds in tok/s, conversions in ms."""
+    """One line a case and task; speeds in tok/s, conversions in ms. What keeps a row from its bar stands below."""
     from rich.table import Table
 
     from lab.metrics import show
@@ -104,9 +104,9 @@ def print_table(out: Output, results: Sequence[CaseResult]) -> None:
         "other",
         "",
         "verdict",
-        "why",
     ):
-        table.add_column(column, no_wrap=column != "why")
+        table.add_column(column, no_wrap=True)
+    reasons = []
     for result in results:
         case = result.case
         other = f"{case.against} native" if case.own else case.against
@@ -115,5 +115,9 @@ def print_table(out: Output, results: Sequence[CaseResult]) -> None:
             speeds = [show(METRIC[row.task], value) for value in (row.candidate, row.base)]
             ratio = "–" if row.ratio is None else f"{row.ratio:.3f}"
             cells = (case.model, str(case.context), case.scheme, row.task, ratio, span, *speeds, other)
-            table.add_row(*cells, row.verdict, row.why)
+            table.add_row(*cells, row.verdict)
+            if row.verdict not in ("met", "lab"):
+                reasons.append(f"{case.model} {case.context} {case.scheme} {row.task}: {row.verdict}, {row.why}")
     wide_console(out).print(table)
+    for reason in reasons:
+        out.line(reason)
