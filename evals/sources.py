@@ -1,4 +1,4 @@
-"""Where evaluation data comes from: pinned files of the package index, read from the archive, never installed or imported.
+"""Where evaluation data comes from: pinned files of the package index, read from the archive, never installed.
 
 Under construction: see `Source`.
 """
