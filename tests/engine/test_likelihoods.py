@@ -51,10 +51,9 @@ def test_they_are_those_of_mlx_lms_logits_and_do_not_move_with_the_batch(models:
     assert found[1] == found[4] == found[8]
     with Worker(StackConfig(stack="mlx-lm", model=str(models / family), chunk=7)) as oracle:
         for one, ids in zip(found[8], asked, strict=True):
-            whole = (*context, *ids[:-1])
-            sizes = (7, 7, 2, len(ids))
-            logits = oracle.probe(Probe(token_ids=whole, sizes=sizes)).tensors["logits"][-len(ids) :]
-            want = of_logits(mx.array(logits), ids)
+            whole = (*context, *ids[:-1], 0)  # one more, so that no forward is of one token
+            logits = oracle.probe(Probe(token_ids=whole, sizes=(7, 7, 2, len(ids) + 1))).tensors["logits"]
+            want = of_logits(mx.array(logits)[CONTEXT - 1 : -1], ids)
             assert one.greedy == want.greedy
             assert np.abs(np.array(one.logprobs) - np.array(want.logprobs)).max() < 1e-5
             assert math.isclose(one.nats, math.fsum(one.logprobs))
