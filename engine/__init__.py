@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from engine import errors as errors
     from engine.api import Engine as Engine
     from engine.api import load as load
+    from engine.artifacts.archive import Archive as Archive
+    from engine.artifacts.archive import archive_path as archive_path
+    from engine.artifacts.archive import cached_archive as cached_archive
+    from engine.artifacts.archive import fetch_archive as fetch_archive
     from engine.artifacts.builtin import BUILTIN as BUILTIN
     from engine.artifacts.builtin import cached_builtin as cached_builtin
     from engine.artifacts.convert import convert_gguf as convert_gguf
@@ -41,6 +45,7 @@ if TYPE_CHECKING:
     from engine.types import Usage as Usage
 
 _DOOR = {
+    "Archive": "engine.artifacts.archive:Archive",
     "BUILTIN": "engine.artifacts.builtin:BUILTIN",
     "CacheLayer": "engine.types:CacheLayer",
     "Engine": "engine.api:Engine",
@@ -59,9 +64,12 @@ _DOOR = {
     "SamplingParams": "engine.types:SamplingParams",
     "ScoreBlock": "engine.types:ScoreBlock",
     "Usage": "engine.types:Usage",
+    "archive_path": "engine.artifacts.archive:archive_path",
+    "cached_archive": "engine.artifacts.archive:cached_archive",
     "cached_builtin": "engine.artifacts.builtin:cached_builtin",
     "convert_gguf": "engine.artifacts.convert:convert_gguf",
     "dequantize_folder": "engine.artifacts.convert:dequantize_folder",
+    "fetch_archive": "engine.artifacts.archive:fetch_archive",
     "load": "engine.api:load",
     "load_tokenizer": "engine.artifacts.tokenizer:load_tokenizer",
     "machine": "engine.backend:machine",
@@ -75,7 +83,14 @@ _DOOR = {
 
 __all__ = ["errors", *sorted(_DOOR)]
 
-_WITHOUT_MLX = ("engine.artifacts.builtin", "engine.backend", "engine.config", "engine.graph.families", "engine.types")
+_WITHOUT_MLX = (
+    "engine.artifacts.archive",
+    "engine.artifacts.builtin",
+    "engine.backend",
+    "engine.config",
+    "engine.graph.families",
+    "engine.types",
+)
 
 
 def __getattr__(name: str) -> object:

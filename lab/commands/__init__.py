@@ -24,6 +24,7 @@ COMMANDS = {
     "fit": "lab.commands.fit:run",
     "parity": "lab.commands.parity:run",
     "golden": "lab.commands.golden:run",
+    "data": "lab.commands.data:run",
     "kl": "lab.commands.kl:run",
     "bench": "lab.commands.bench:run",
     "lab": "lab.commands.lab:run",

@@ -44,7 +44,7 @@ def builtin_models() -> list[dict[str, Any]]:
                 "fetched": folder is not None,
                 "folder": None if folder is None else str(folder),
                 "bytes": None if folder is None else folder_bytes(folder),
-                "download_bytes": entry.wheel.wheel_bytes,
+                "download_bytes": entry.wheel.archive_bytes,
                 "source": entry.wheel.requirement,
             }
         )

