@@ -2,4 +2,14 @@
 
 from __future__ import annotations
 
-TASKS: dict[str, str] = {}
+TASKS: dict[str, str] = {
+    "arc_challenge": "evals.tasks.arc:ArcChallenge",
+    "arc_easy": "evals.tasks.arc:ArcEasy",
+    "hellaswag": "evals.tasks.hellaswag:HellaSwag",
+    "lambada": "evals.tasks.lambada:Lambada",
+    "mmlu": "evals.tasks.mmlu:Mmlu",
+    "mmlu_0shot": "evals.tasks.mmlu:Mmlu0Shot",
+    "synthetic_arithmetic": "evals.tasks.synthetic:Arithmetic",
+    "synthetic_copy": "evals.tasks.synthetic:Copy",
+    "synthetic_retrieval": "evals.tasks.synthetic:Retrieval",
+}
