@@ -95,7 +95,7 @@ class MultipleChoice(Task):
 
 
 def check_choices(where: str, choices: Sequence[str], gold: int) -> None:
-    """Raises `errors.CorruptFile`, naming `where`, unless there are two choices or more, none empty, and gold is one."""
+    """Raises `errors.CorruptFile` about `where` unless there are two or more choices, none empty, gold one of them."""
     if len(choices) < 2 or not all(choices):
         raise errors.CorruptFile(where, f"{len(choices)} choices, or an empty one; at least two texts are needed")
     if not 0 <= gold < len(choices):

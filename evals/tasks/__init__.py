@@ -5,8 +5,13 @@ from __future__ import annotations
 TASKS: dict[str, str] = {
     "arc_challenge": "evals.tasks.arc:ArcChallenge",
     "arc_easy": "evals.tasks.arc:ArcEasy",
+    "gsm8k": "evals.tasks.gsm8k:Gsm8k",
+    "gsm8k_chat": "evals.tasks.gsm8k:Gsm8kChat",
+    "hashhop": "evals.tasks.hashhop:HashHop",
     "hellaswag": "evals.tasks.hellaswag:HellaSwag",
+    "humaneval": "evals.tasks.humaneval:HumanEval",
     "lambada": "evals.tasks.lambada:Lambada",
+    "mbpp": "evals.tasks.mbpp:Mbpp",
     "mmlu": "evals.tasks.mmlu:Mmlu",
     "mmlu_0shot": "evals.tasks.mmlu:Mmlu0Shot",
     "synthetic_arithmetic": "evals.tasks.synthetic:Arithmetic",

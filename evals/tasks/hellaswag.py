@@ -7,7 +7,7 @@ Scenes that one video or one article gave are a cluster (8,407 of them).
 | | here | lm-eval 0.4.13 |
 | --- | --- | --- |
 | context | "{activity}: {ctx_a} {Ctx_b}", cleaned; Ctx_b has its first letter large and the others small | the same |
-| cleaning of all texts | outer blanks away; " [title]" becomes ". "; other [marks] go; two blanks become one | the same |
+| cleaning of all texts | outer blanks away; " [title]" becomes ". "; other [marks] go; two blanks one | the same |
 | continuation | " {ending}" | the same |
 | characters of an ending | of the cleaned text, with the blanks that the cleaning leaves | the same |
 | items | in the order of sha256(number of the row) | in the order of the rows |

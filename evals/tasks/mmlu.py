@@ -2,9 +2,9 @@
 
 Hendrycks et al. 2020, "Measuring Massive Multitask Language Understanding", the test split. Two tasks: `mmlu`, behind
 the five questions of the subject's dev split with their answers; `mmlu_0shot`, without them. What is scored is the
-letter: " A" to " D". A subject is a cluster. Items are dealt in rounds, one of each subject that is left, in the order of
-sha256(id) within a subject and within a round: any first 57 k items hold each subject k times (up to its 100 to 1,534),
-so that a score over few items weighs subjects alike, while the full score weighs items alike.
+letter: " A" to " D". A subject is a cluster. Items are dealt in rounds, one of each subject that is left, in the order
+of sha256(id) within a subject and within a round: the first 57 k items hold each subject k times (until the smallest,
+of 100, has no more), so that a score over few items weighs subjects alike, while the full score weighs items alike.
 
 First line, then an empty one: "The following are multiple choice questions (with answers) about {subject}."
 
