@@ -154,8 +154,8 @@ def _rows(data: bytes) -> Iterator[dict[str, Any]]:
         elif kind == _RECORD_BATCH:
             batch = _Batch(message.needed(2), body)
             columns = {field.text(0): batch.column(field) for field in fields}
-            if any(len(values) != batch.length for values in columns.values()):
-                raise _Refused(f"its columns are not of the {batch.length} rows that a batch claims")
+            if not columns or any(len(values) != batch.length for values in columns.values()):
+                raise _Refused(f"its {len(columns)} columns are not of the {batch.length} rows that a batch claims")
             for i in range(batch.length):
                 yield {name: values[i] for name, values in columns.items()}
         else:

