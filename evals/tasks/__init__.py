@@ -2,4 +2,10 @@
 
 from __future__ import annotations
 
-TASKS: dict[str, str] = {}
+TASKS: dict[str, str] = {
+    "gsm8k": "evals.tasks.gsm8k:Gsm8k",
+    "gsm8k_chat": "evals.tasks.gsm8k:Gsm8kChat",
+    "hashhop": "evals.tasks.hashhop:HashHop",
+    "humaneval": "evals.tasks.humaneval:HumanEval",
+    "mbpp": "evals.tasks.mbpp:Mbpp",
+}
