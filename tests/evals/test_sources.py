@@ -95,6 +95,9 @@ def test_fetched_once_and_offline_afterwards(
 ) -> None:
     steps: list[tuple[str, int, int | None]] = []
     assert cached(tiny) is None
+    killed = archive_path(tiny).parent / f".{tiny.filename}.dead"
+    killed.mkdir()
+    (killed / "half").write_bytes(b"half")
     path = fetch(tiny, lambda *step: steps.append(step))
     assert path.read_bytes() == (tmp_path / "index" / tiny.filename).read_bytes()
     assert (f"downloading {tiny.requirement}", tiny.archive_bytes, tiny.archive_bytes) in steps
