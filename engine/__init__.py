@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from engine.types import Event as Event
     from engine.types import ForwardTrace as ForwardTrace
     from engine.types import Generation as Generation
+    from engine.types import Likelihood as Likelihood
     from engine.types import Plan as Plan
     from engine.types import Projection as Projection
     from engine.types import Rehearsal as Rehearsal
@@ -54,6 +55,7 @@ _DOOR = {
     "ForwardTrace": "engine.types:ForwardTrace",
     "Generation": "engine.types:Generation",
     "LEVERS": "engine.config:LEVERS",
+    "Likelihood": "engine.types:Likelihood",
     "OPENBLAS_INSTALL": "engine.backend:OPENBLAS_INSTALL",
     "Plan": "engine.types:Plan",
     "Projection": "engine.types:Projection",

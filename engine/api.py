@@ -31,6 +31,7 @@ from engine.kv.project import Projector, prefill_lengths
 from engine.kv.request import parse_kv
 from engine.method import METHODS
 from engine.method.base import Method, Task
+from engine.method.continuations import continue_context
 from engine.method.forward import GraphRun, forced_bounds, teacher_force
 from engine.method.rehearse import rehearse
 from engine.sched.admission import Admission
@@ -44,6 +45,7 @@ from engine.types import (
     Event,
     ForwardTrace,
     Generation,
+    Likelihood,
     Projection,
     Prompt,
     Rehearsal,
@@ -145,6 +147,11 @@ class Engine:
         return self._model.weights_bytes
 
     @property
+    def model_sha256(self) -> str:
+        """Of the weights."""
+        return self._model.sha256
+
+    @property
     def parameters(self) -> int:
         """Values before packing; weights_bytes * 8 / parameters is the effective bits per weight."""
         return self._model.parameters
@@ -213,6 +220,18 @@ class Engine:
             positions = tuple(range(len(ids) - tail, len(ids)))
             logits = self._loop.call(lambda run=run: _evaluated(run.logits[-tail:]))  # type: ignore[misc]
             yield ScoreBlock(index, positions, logits, run.kv_live[-tail:])
+
+    def likelihoods(
+        self, context: Sequence[int], continuations: Sequence[Sequence[int]], batch: int = 8
+    ) -> tuple[Likelihood, ...]:
+        """How likely each continuation of `context` is. The context is prefilled once, as in generation, its last token
+        apart; behind it up to `batch` continuations share a forward, the shorter ones padded at their end, which no
+        token before that sees."""
+        ids = self._admission.checked_ids(context)
+        asked = [self._admission.checked_ids(each) for each in continuations]
+        _check_counts({"batch": (batch, 1)})
+        lengths = prefill_lengths(len(ids) - 1, self.config.prefill_chunk)
+        return self._loop.call(lambda: continue_context(self._model.decoder, self._kv, ids, asked, lengths, batch))
 
     def run_graph(self, work: Callable[[Callable[[], GraphRun]], T]) -> T:
         """Run `work(fresh)` on the engine's thread and return what it returns. `fresh()` is the bare graph over an

@@ -279,6 +279,22 @@ class ForwardTrace:
 
 
 @dataclass(frozen=True)
+class Likelihood:
+    """Of one continuation of a context.
+
+    logprobs: of each of its tokens, in nats, from logits in float32; greedy: whether each was the most likely one.
+    """
+
+    logprobs: tuple[float, ...]
+    greedy: bool
+
+    @property
+    def nats(self) -> float:
+        """Their sum."""
+        return math.fsum(self.logprobs)
+
+
+@dataclass(frozen=True)
 class ScoreBlock:
     """Teacher-forced logits of one sequence.
 

@@ -27,7 +27,7 @@ class Item:
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:
-    """How likely is each continuation of `context`? Continuations are texts that follow it, with their leading space."""
+    """How likely is each continuation of `context`? They are texts that follow it, with their leading space."""
 
     context: str
     continuations: tuple[str, ...]
@@ -51,8 +51,8 @@ Question = Choices | Generation
 
 @dataclass(frozen=True, kw_only=True)
 class Likelihood:
-    """Of one continuation. nats: the sum of its tokens' log-probabilities; tokens: how many; greedy: whether each of them
-    was the model's first choice."""
+    """Of one continuation. nats: the sum of its tokens' log-probabilities; tokens: how many; greedy: whether each of
+    them was the model's first choice."""
 
     nats: float
     tokens: int
@@ -73,8 +73,8 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """value: 0..1. extracted: what of the answer was judged. why: where the value needs a reason. not_run: the item could
-    not be judged at all (for instance no sandbox), which is no value."""
+    """value: 0..1. extracted: what of the answer was judged. why: where the value needs a reason. not_run: the item
+    could not be judged at all (for instance no sandbox), which is no value."""
 
     value: float
     extracted: str = ""
