@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 from typing import TYPE_CHECKING, Any
 
 from lab.console import Output, progress_callback, size
@@ -24,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--suite",
         choices=SUITES,
-        help="all of them ask the same tasks, more items each, and so need the same archives",
+        help="what the tasks of a tier read; a larger tier asks more items out of the same archives",
     )
     what.add_argument("--source", metavar="NAME", help="one archive: a name of `frontier data list`")
     actions.add_parser(
@@ -41,14 +40,13 @@ def run(args: argparse.Namespace) -> int:
 def readers() -> dict[str, list[str]]:
     """Source name -> names of the tasks that read it."""
     from evals.sources import SOURCES
-    from evals.tasks import TASKS
+    from evals.tasks import TASKS, load_task
 
     found: dict[str, list[str]] = {name: [] for name in SOURCES}
-    for name, entry in TASKS.items():
-        module, symbol = entry.split(":")
-        task = getattr(importlib.import_module(module), symbol)()
-        if task.source is not None:
-            found[task.source.name].append(name)
+    for name in TASKS:
+        source = load_task(name).source
+        if source is not None:
+            found[source.name].append(name)
     return found
 
 
@@ -96,27 +94,29 @@ def list_sources(out: Output) -> int:
     return 0
 
 
-def chosen(name: str | None) -> list[Source]:
-    """The named source, or all that tasks read. Raises `UnknownField` for another name."""
+def chosen(suite: str | None, name: str | None) -> list[Source]:
+    """The named source, or all that tasks of the suite read. Raises `UnknownField` for another name."""
     from engine import errors
     from evals.sources import SOURCES
+    from evals.tiers import TIERS
 
-    if name is not None:
-        if name not in SOURCES:
-            raise errors.UnknownField("--source", name, SOURCES)
-        return [SOURCES[name]]
-    used = readers()
-    return [source for source in SOURCES.values() if used[source.name]]
+    if suite is not None:
+        asked, used = set(TIERS[suite]), readers()
+        return [source for source in SOURCES.values() if asked & set(used[source.name])]
+    source = SOURCES.get(name or "")
+    if source is None:
+        raise errors.UnknownField("--source", str(name), SOURCES)
+    return [source]
 
 
 def get(suite: str | None, name: str | None, out: Output) -> int:
     """Fetch one after the other; what is here already is verified and kept."""
     from evals.sources import SOURCES, fetch, get_command
 
-    sources = chosen(name)
+    sources = chosen(suite, name)
     if suite is not None:
         held = size(sum(source.archive_bytes for source in sources))
-        out.line(f"{suite}: {len(sources)} archives, {held}; every suite needs the same")
+        out.line(f"{suite}: {len(sources)} archives, {held}, whole data sets whatever the number of items")
     rows = []
     for source in sources:
         before = describe(source, [])["state"]
@@ -129,6 +129,6 @@ def get(suite: str | None, name: str | None, out: Output) -> int:
     if suite is not None:
         for source in SOURCES.values():
             if source not in sources:
-                out.line(f"in no suite: {source.name} ({size(source.archive_bytes)}); {get_command(source)}")
+                out.line(f"not of {suite}: {source.name} ({size(source.archive_bytes)}); {get_command(source)}")
     out.document({"suite": suite, "sources": rows})
     return 0
