@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.console import Output, progress_callback, size
@@ -75,6 +76,12 @@ def describe(source: Source, tasks: list[str]) -> dict[str, Any]:
     }
 
 
+def place(path: str | Path) -> str:
+    """A path for people: ~ stands for the home folder."""
+    home = Path.home()
+    return f"~/{Path(path).relative_to(home)}" if Path(path).is_relative_to(home) else str(path)
+
+
 def list_sources(out: Output) -> int:
     """What is pinned, and what of it is here."""
     from evals.sources import SOURCES, get_command
@@ -87,7 +94,7 @@ def list_sources(out: Output) -> int:
         out.line(f"  {row['about']}")
         out.line(f"  licence of the data: {row['licence']}")
         out.line(f"  read by: {', '.join(row['tasks']) or 'no task yet'}")
-        out.line(f"  {row['why'] or (row['path'] if row['state'] == 'cached' else f'not here; run: {command}')}")
+        out.line(f"  {row['why'] or (place(row['path']) if row['state'] == 'cached' else f'not here; run: {command}')}")
     here = [row for row in rows if row["state"] == "cached"]
     out.line(f"{len(here)} of {len(rows)} archives here, {size(sum(row['bytes'] for row in here))}")
     out.document({"sources": rows})
@@ -124,7 +131,7 @@ def get(suite: str | None, name: str | None, out: Output) -> int:
         out.line(f"  licence of the data: {source.licence}")
         with progress_callback() as progress:
             path = fetch(source, progress)
-        out.line(f"  {'cached' if before == 'cached' else 'fetched'}, sha256 fits: {path}")
+        out.line(f"  {'cached' if before == 'cached' else 'fetched'}, sha256 fits: {place(path)}")
         rows.append({"name": source.name, "before": before, "bytes": source.archive_bytes, "path": str(path)})
     if suite is not None:
         for source in SOURCES.values():

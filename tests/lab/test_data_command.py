@@ -125,6 +125,17 @@ def test_a_damaged_archive_is_listed_and_replaced(
     assert json.loads(capsys.readouterr().out)["sources"][1]["state"] == "cached"
 
 
+def test_the_home_folder_is_not_spelled_out(
+    two: tuple[Source, Source], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    shutil.copyfile(tmp_path / "index" / two[1].filename, archive_path(two[1]))
+    assert cli.main(["data", "list"]) == 0
+    said = capsys.readouterr().out
+    assert f"  ~/cache/wheels/{two[1].filename}\n" in said
+    assert str(tmp_path) not in said
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
