@@ -50,7 +50,7 @@ class MlxLmBackend:
 
     def _generate(self, question: Generation, ids: tuple[int, ...]) -> Answer:
         """mlx-lm's loop knows no stop strings: its text is cut at the first."""
-        doc = self._worker.generate(GenerateProbe(token_ids=ids, sampling={"max_tokens": question.max_tokens})).doc
+        doc = self._worker.probe(GenerateProbe(token_ids=ids, sampling={"max_tokens": question.max_tokens})).doc
         tokens, ended = list(doc["tokens"]), doc["finish_reason"]
         text = self._tokenizer.decode(tokens[:-1] if ended == "stop" else tokens)
         cuts = [at for stop in question.stop if (at := text.find(stop)) >= 0]

@@ -59,9 +59,10 @@ def run(args: argparse.Namespace) -> int:
 
 def chosen(args: argparse.Namespace) -> list[tuple[Task, int | None]]:
     """The tasks, and how many items of each. Errors: `UnknownField` for a task, `InvalidValue` for a number."""
+    from evals.tiers import TIERS
+
     from engine import errors
     from evals.tasks import load_task
-    from evals.tiers import TIERS
 
     tier: Mapping[str, int | None] = TIERS[args.tier]
     names = args.tasks.split(",") if args.tasks else list(tier)
@@ -172,9 +173,9 @@ def print_scores(out: Output, rows: Sequence[Mapping[str, Any]], label: str) -> 
     if len(scored) > 1:
         mean = math.fsum(row["score"] for row in scored) / len(scored)
         variances = [row["score"] * (1 - row["score"]) / row["judged"] for row in scored]
-        error = math.sqrt(math.fsum(variances)) / len(scored)
+        of_mean = math.sqrt(math.fsum(variances)) / len(scored)
         incomplete = "" if len(scored) == len(rows) else ", incomplete"
-        out.line(f"mean of {len(scored)} tasks: {100 * mean:.1f}, error {100 * error:.1f}{incomplete}")
+        out.line(f"mean of {len(scored)} tasks: {100 * mean:.1f}, error {100 * of_mean:.1f}{incomplete}")
     for row in rows:
         for reason in row["not_run"]:
             out.line(f"{row['task']}: not run: {reason}")
