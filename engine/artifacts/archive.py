@@ -59,30 +59,37 @@ def cached_archive(archive: Archive) -> Path | None:
     return path
 
 
-def fetch_archive(archive: Archive, *, progress: Progress | None = None) -> Path:
+def fetch_archive(archive: Archive, *, renew: bool = False, progress: Progress | None = None) -> Path:
     """The verified archive, downloaded first if need be. Needs no network when it is there.
 
-    Raises NetworkUnavailable, MissingTool (no pip), CorruptFile (it is not the pinned one; it is removed).
+    renew: replace a kept file that is not the pinned one, which is else removed and reported. Raises
+    NetworkUnavailable, MissingTool (no pip), CorruptFile (what was found is not the pinned file; it is removed).
     """
     report = progress or silent
     with locked(archive.filename, report):
-        return keep(archive, report)
+        return keep(archive, report, renew=renew)
 
 
-def keep(archive: Archive, report: Progress) -> Path:
+def keep(archive: Archive, report: Progress, *, renew: bool = False) -> Path:
     """`fetch_archive` for one who holds the lock of its name already."""
     path = archive_path(archive)
-    if not path.is_file():
-        sweep(path.parent, archive.filename)
-        scratch = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{archive.filename}."))
-        try:
-            fetched = _download(archive, scratch, path, report)
-            _verify(fetched, archive)
-            os.replace(fetched, path)
-        finally:
-            shutil.rmtree(scratch)
-    else:
-        _verify(path, archive)
+    if path.is_file():
+        why = _mismatch(path, archive)
+        if why is None:
+            return path
+        path.unlink()
+        if not renew:
+            raise CorruptFile(path, f"{why}; removed, run again to fetch it anew")
+    sweep(path.parent, archive.filename)
+    scratch = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{archive.filename}."))
+    try:
+        fetched = _download(archive, scratch, path, report)
+        why = _mismatch(fetched, archive)
+        if why is not None:
+            raise CorruptFile(fetched.name, f"{why}; what the package index gave was not kept")
+        os.replace(fetched, path)
+    finally:
+        shutil.rmtree(scratch)
     return path
 
 
@@ -120,13 +127,13 @@ def _digest(path: Path, size: int, mtime_ns: int) -> str:
     return _hash(path)
 
 
-def _verify(path: Path, archive: Archive) -> None:
+def _mismatch(path: Path, archive: Archive) -> str | None:
+    """What makes a file another than the pinned one; None if nothing does."""
     found, size = _hash(path), path.stat().st_size
     if found == archive.sha256 and size == archive.archive_bytes:
-        return
-    path.unlink()
+        return None
     sizes = f" ({size} bytes instead of {archive.archive_bytes})" if size != archive.archive_bytes else ""
-    raise CorruptFile(path, f"sha256 is {found}{sizes}, not {archive.sha256}; removed, run again to fetch it anew")
+    return f"sha256 is {found}{sizes}, not {archive.sha256}"
 
 
 def _download(archive: Archive, scratch: Path, kept: Path, report: Progress) -> Path:
