@@ -147,6 +147,11 @@ class Engine:
         return self._model.weights_bytes
 
     @property
+    def model_sha256(self) -> str:
+        """Of the weights."""
+        return self._model.sha256
+
+    @property
     def parameters(self) -> int:
         """Values before packing; weights_bytes * 8 / parameters is the effective bits per weight."""
         return self._model.parameters

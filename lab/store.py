@@ -143,6 +143,11 @@ class Store:
             session.flush()
             return row.id
 
+    def add_all(self, rows: Sequence[Base]) -> None:
+        """Insert rows in one transaction: all of them, or none."""
+        with Session(self._engine) as session, session.begin():
+            session.add_all(rows)
+
     def once(self, row: R, **key: object) -> int:
         """The id of the row that `key` names, inserted if it is new."""
         kind = type(row)

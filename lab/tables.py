@@ -183,22 +183,46 @@ class FidelityRow(Base):
 
 
 class EvalRunRow(Base):
+    """One task run by one backend. `sha256` names everything that a result depends on; label: what its runs are called
+    together; model: as it was asked for."""
+
     __tablename__ = "eval_run"
-    arm_id: Mapped[int] = mapped_column(ForeignKey("arm.id"))
-    suite: Mapped[str]
-    version: Mapped[str]
-    sha256: Mapped[str]
+    sha256: Mapped[str] = mapped_column(unique=True)
+    task: Mapped[str]
+    version: Mapped[int]
+    items: Mapped[int]
+    group_size: Mapped[int]
+    chance: Mapped[float]
+    margin: Mapped[float]
+    template_sha256: Mapped[str]
+    backend: Mapped[dict[str, Any]]
+    label: Mapped[str]
+    model: Mapped[str]
+    code: Mapped[dict[str, Any]]
+    packages: Mapped[dict[str, Any]]
     started: Mapped[str]
 
 
 class EvalItemRow(Base):
+    """See `evals.run.ItemResult`. The rows of a group are inserted in one transaction."""
+
     __tablename__ = "eval_item"
+    __table_args__ = (UniqueConstraint("eval_run_id", "item"),)
     eval_run_id: Mapped[int] = mapped_column(ForeignKey("eval_run.id"), index=True)
+    group_index: Mapped[int]
     item: Mapped[str]
     cluster: Mapped[str]
     prompt_sha256: Mapped[str]
+    prompt_ids: Mapped[list[Any]]
+    output: Mapped[str]
     output_sha256: Mapped[str]
     score: Mapped[float]
+    extracted: Mapped[str]
+    why: Mapped[str]
+    not_run: Mapped[bool]
+    prompt_tokens: Mapped[int]
+    tokens: Mapped[int]
+    finish_reason: Mapped[str]
 
 
 class DecisionRow(Base):

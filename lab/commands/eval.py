@@ -1,0 +1,281 @@
+"""`frontier eval`: task scores of a model, item by item, and two runs compared by item."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lab.console import Output, progress_callback, wide_console
+from lab.flags import DEFAULT_MODEL
+
+if TYPE_CHECKING:
+    from evals.compare import Comparison
+    from evals.run import Backend, ItemResult, RunInfo
+    from evals.task import Task
+    from lab.store import Store
+
+HELP = "run frozen tasks on a model, resumable and item by item; compare: two runs paired by item; list, show"
+EXAMPLE = "frontier eval --tier smoke --kv kv8 && frontier eval compare 'smollm2 native' 'smollm2 kv8'"
+ACTIONS = ("run", "compare", "list", "show")
+GROUP = 8
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of `frontier eval`."""
+    parser.add_argument("action", nargs="?", choices=ACTIONS, default="run", help="default: run")
+    parser.add_argument("runs", nargs="*", metavar="RUN", help="compare: reference and candidate; show: one run")
+    parser.add_argument("--model", default=DEFAULT_MODEL, help=f"name, folder or hub id (default: {DEFAULT_MODEL})")
+    parser.add_argument("--tasks", metavar="T[,T...]", help="default: all of the tier")
+    parser.add_argument("--tier", default="smoke", choices=("smoke", "nightly", "full"), help="how many items of each")
+    parser.add_argument("--items", type=int, metavar="N", help="items of each task, instead of the tier's")
+    parser.add_argument("--kv", default="native", help="KV scheme")
+    parser.add_argument("--dtype", default="auto", help="auto (the checkpoint's own), float32, bfloat16 or float16")
+    parser.add_argument("--batch", type=int, default=GROUP, metavar="N", help=f"items asked at once (default: {GROUP})")
+    parser.add_argument("--backend", default="engine", metavar="B", help="engine, mlx-lm, or openai:URL (up to /v1)")
+    parser.add_argument("--label", help="what the runs are called together (default: model and KV scheme)")
+    parser.add_argument("--dry-run", action="store_true", help="ask one item of each task, and print how long all take")
+    parser.add_argument("--item", metavar="ID", help="show: one item in full")
+    parser.add_argument("--db", metavar="URL", help="the lab's database (default: FRONTIER_DB, else ./lab.sqlite)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Exit code 1 when a compared task reads "worse"; else 0."""
+    from engine import errors
+    from lab.store import Store
+
+    wanted = {"run": 0, "list": 0, "show": 1, "compare": 2}[args.action]
+    if len(args.runs) != wanted:
+        raise errors.InvalidValue(f"frontier eval {args.action}", args.runs, f"{wanted} run(s) behind it")
+    out = Output(as_json=args.json)
+    if args.action == "run" and args.dry_run:
+        return dry_run(args, out)
+    with Store.open(args.db) as store:
+        actions = {"run": run_tasks, "compare": compare_runs, "list": list_runs, "show": show_run}
+        return actions[args.action](args, out, store)
+
+
+def chosen(args: argparse.Namespace) -> list[tuple[Task, int | None]]:
+    """The tasks, and how many items of each. Errors: `UnknownField` for a task, `InvalidValue` for a number."""
+    from evals.tiers import TIERS
+
+    from engine import errors
+    from evals.tasks import load_task
+
+    tier: Mapping[str, int | None] = TIERS[args.tier]
+    names = args.tasks.split(",") if args.tasks else list(tier)
+    if len(set(names)) != len(names):
+        raise errors.InvalidValue("--tasks", args.tasks, "each task once")
+    return [(load_task(name), args.items if args.items is not None else tier.get(name)) for name in names]
+
+
+def open_backend(args: argparse.Namespace) -> Backend:
+    """Errors: `UnknownField` for a backend; those of loading."""
+    from engine import errors
+
+    kind, _, url = args.backend.partition(":")
+    if kind == "openai" and url:
+        from evals.backend_openai import OpenAIBackend
+
+        if args.kv != "native" or args.dtype != "auto":
+            raise errors.InvalidValue("--kv/--dtype", f"{args.kv} {args.dtype}", "the server's own: leave them out")
+        return OpenAIBackend(url, args.model, batch=args.batch)
+    if args.backend == "mlx-lm":
+        from evals.backend_mlx_lm import MlxLmBackend
+
+        return MlxLmBackend(args.model, blas=args.blas, kv=args.kv, dtype=args.dtype)
+    if args.backend != "engine":
+        raise errors.UnknownField("--backend", args.backend, ("engine", "mlx-lm", "openai:URL"))
+    from evals.backends import EngineBackend
+
+    with progress_callback() as bar:
+        return EngineBackend(args.model, batch=args.batch, kv=args.kv, dtype=args.dtype, progress=bar)
+
+
+def label_of(args: argparse.Namespace) -> str:
+    """What the runs are called together."""
+    beside = [] if args.backend == "engine" else [args.backend]
+    dtype = [] if args.dtype == "auto" else [args.dtype]
+    return args.label or " ".join([args.model, *beside, args.kv, *dtype])
+
+
+def run_tasks(args: argparse.Namespace, out: Output, store: Store) -> int:
+    """Tasks one after the other; what the database has is not asked again."""
+    from evals.run import describe, run_task
+    from lab.eval_ledger import StoreLedger
+
+    tasks, label = chosen(args), label_of(args)
+    backend = open_backend(args)
+    try:
+        ledger = StoreLedger(store, label=label, model=args.model)
+        infos = [(task, describe(task, backend, count, args.batch)) for task, count in tasks]
+        out.line(f"{label}: {sum(info.items for _, info in infos)} items of {len(infos)} tasks, BLAS {args.blas}")
+        found: list[tuple[RunInfo, list[ItemResult]]] = []
+        with progress_callback() as bar:
+            for task, info in infos:
+                found.append((info, run_task(task, backend, ledger, info, bar)))
+    finally:
+        backend.close()
+    rows = [summary(info, results) for info, results in found]
+    print_scores(out, rows, label)
+    out.document({"label": label, "tier": args.tier, "tasks": rows}, always=True)
+    return 0
+
+
+def summary(info: RunInfo, results: Sequence[ItemResult]) -> dict[str, Any]:
+    """One task's line: its score with a Wilson interval, and a cluster-robust error where items cluster."""
+    from evals.compare import at_floor
+    from evals.interval import clustered, wilson
+
+    judged = [result for result in results if not result.not_run]
+    n, total = len(judged), math.fsum(result.score for result in judged)
+    interval = wilson(total, n)
+    found = None
+    if n and any(result.cluster for result in judged):
+        found = clustered([result.score for result in judged], [result.cluster for result in judged])
+    reasons = sorted({result.why for result in results if result.not_run})
+    return {
+        "task": info.task,
+        "version": info.version,
+        "run": info.id,
+        "items": info.items,
+        "judged": n,
+        "score": total / n if n else None,
+        "low": interval[0] if interval else None,
+        "high": interval[1] if interval else None,
+        "cluster_error": found[0] if found else None,
+        "chance": info.chance,
+        "at_floor": at_floor(total / n, n, info.chance, info.margin) if n else None,
+        "mean_tokens": math.fsum(result.tokens for result in judged) / n if n else None,
+        "not_run": reasons,
+    }
+
+
+def print_scores(out: Output, rows: Sequence[Mapping[str, Any]], label: str) -> None:
+    """A line a task, and the mean of all with its error; reasons of what was not run below."""
+    from rich.table import Table
+
+    table = Table(title=label, box=None, pad_edge=False)
+    for column in ("task", "items", "score", "95 % interval", "cluster error", "chance", "", "run"):
+        table.add_column(column, no_wrap=True)
+    for row in rows:
+        span = "–" if row["low"] is None else f"{100 * row['low']:.1f} to {100 * row['high']:.1f}"
+        score = "–" if row["score"] is None else f"{100 * row['score']:.1f}"
+        error = "" if row["cluster_error"] is None else f"{100 * row['cluster_error']:.1f}"
+        counts = str(row["items"]) if row["judged"] == row["items"] else f"{row['judged']} of {row['items']}"
+        floor = "at floor" if row["at_floor"] else ""
+        chance = f"{100 * row['chance']:.0f}"
+        table.add_row(f"{row['task']} v{row['version']}", counts, score, span, error, chance, floor, row["run"])
+    wide_console(out).print(table)
+    scored = [row for row in rows if row["score"] is not None and row["judged"] > 1]
+    if len(scored) > 1:
+        mean = math.fsum(row["score"] for row in scored) / len(scored)
+        variances = [row["score"] * (1 - row["score"]) / row["judged"] for row in scored]
+        of_mean = math.sqrt(math.fsum(variances)) / len(scored)
+        incomplete = "" if len(scored) == len(rows) else ", incomplete"
+        out.line(f"mean of {len(scored)} tasks: {100 * mean:.1f}, error {100 * of_mean:.1f}{incomplete}")
+    for row in rows:
+        for reason in row["not_run"]:
+            out.line(f"{row['task']}: not run: {reason}")
+
+
+def dry_run(args: argparse.Namespace, out: Output) -> int:
+    """How long a tier takes here, from the first item of each task."""
+    tasks, total_s = chosen(args), 0.0
+    backend = open_backend(args)
+    try:
+        for task, count in tasks:
+            items = task.items()
+            n = len(items) if count is None else count
+            start = time.perf_counter()
+            backend.ask([task.question(items[0])])
+            each_s = time.perf_counter() - start
+            total_s += n * each_s
+            out.line(f"{task.name}: {n} items, {each_s:.1f} s for the first, about {n * each_s / 60:.1f} minutes")
+    finally:
+        backend.close()
+    out.line(f"about {total_s / 60:.0f} minutes in all; items that run side by side take less")
+    out.document({"tier": args.tier, "minutes": total_s / 60})
+    return 0
+
+
+def compare_runs(args: argparse.Namespace, out: Output, store: Store) -> int:
+    """Task by task; the pooled drop is the mean over the tasks that gate."""
+    from evals.compare import compare, pooled
+    from lab.eval_ledger import find_runs, info_of, read_items
+    from lab.judge import document
+
+    left, right = (find_runs(store, name) for name in args.runs)
+    found: list[Comparison] = []
+    for task in sorted(left.keys() & right.keys()):
+        sides = left[task], right[task]
+        infos, items = [info_of(row) for row in sides], [read_items(store, row) for row in sides]
+        found.append(compare(infos[0], infos[1], items[0], items[1]))
+    print_comparisons(out, found)
+    apart = sorted(left.keys() ^ right.keys())
+    if apart:
+        out.line(f"only in one of them: {', '.join(apart)}")
+    together = pooled(found)
+    out.line(together.line())
+    documents = [document(each) for each in found]
+    out.document({"tasks": documents, "pooled": document(together), "only_one": apart}, always=True)
+    return 1 if together.verdict == "worse" or any(each.verdict == "worse" for each in found) else 0
+
+
+def print_comparisons(out: Output, found: Sequence[Comparison]) -> None:
+    """Scores of both, what flipped, p, the bound of the drop, the verdict; ids of what flipped below."""
+    from rich.table import Table
+
+    table = Table(title="candidate against reference, in points of 100", box=None, pad_edge=False)
+    columns = ("task", "n", "ref.", "cand.", "won", "lost", "p", "drop", "upper", "margin", "MDE", "length", "verdict")
+    for column in columns:
+        table.add_column(column, no_wrap=True)
+    for each in found:
+        points = [f"{100 * value:.1f}" for value in (each.drop, each.upper, each.margin, each.mde)]
+        length = "" if each.length_ratio is None else f"{each.length_ratio:.2f}"
+        scores = [f"{100 * value:.1f}" for value in (each.reference, each.candidate)]
+        counts = (str(each.wins), str(each.losses), f"{each.p:.2g}")
+        table.add_row(each.task, str(each.n), *scores, *counts, *points, length, each.verdict)
+    wide_console(out).print(table)
+    for each in found:
+        out.line(f"{each.task}: {each.verdict}: {each.why}")
+        if each.flipped:
+            out.line(f"  flipped: {', '.join(each.flipped)}")
+
+
+def list_runs(args: argparse.Namespace, out: Output, store: Store) -> int:
+    """Every run, newest last."""
+    from lab.tables import EvalItemRow, EvalRunRow
+
+    rows = []
+    for row in store.rows(EvalRunRow):
+        done = len(store.rows(EvalItemRow, eval_run_id=row.id))
+        rows.append({"run": row.sha256, "label": row.label, "task": row.task, "done": done, "items": row.items})
+        out.line(f"{row.sha256}  {row.task} v{row.version}  {done} of {row.items}  {row.label}  {row.started}")
+    out.document({"runs": rows})
+    return 0
+
+
+def show_run(args: argparse.Namespace, out: Output, store: Store) -> int:
+    """The items of a run, or one of them in full."""
+    from engine import errors
+    from lab.eval_ledger import find_runs, read_items
+    from lab.judge import document
+
+    shown = []
+    for task, row in find_runs(store, args.runs[0]).items():
+        for result in read_items(store, row):
+            if args.item not in (None, result.item):
+                continue
+            shown.append({"task": task, **document(result)})
+            value = "not run" if result.not_run else f"{result.score:g}"
+            out.line(f"{task}  {result.item}  {value}  {result.extracted[:60]!r}  {result.why}")
+            if args.item is not None:
+                out.line(f"prompt {result.prompt_sha256}, {result.prompt_tokens} tokens; ended: {result.finish_reason}")
+                out.line(result.output)
+    if args.item is not None and not shown:
+        raise errors.InvalidValue("--item", args.item, "an id of this run's items")
+    out.document({"items": shown})
+    return 0
