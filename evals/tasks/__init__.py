@@ -14,11 +14,13 @@ if TYPE_CHECKING:
 TASKS: dict[str, str] = {
     "arc_challenge": "evals.tasks.arc:ArcChallenge",
     "arc_easy": "evals.tasks.arc:ArcEasy",
+    "bfcl": "evals.tasks.bfcl:Bfcl",
     "gsm8k": "evals.tasks.gsm8k:Gsm8k",
     "gsm8k_chat": "evals.tasks.gsm8k:Gsm8kChat",
     "hashhop": "evals.tasks.hashhop:HashHop",
     "hellaswag": "evals.tasks.hellaswag:HellaSwag",
     "humaneval": "evals.tasks.humaneval:HumanEval",
+    "ifeval": "evals.tasks.ifeval:IfEval",
     "lambada": "evals.tasks.lambada:Lambada",
     "mbpp": "evals.tasks.mbpp:Mbpp",
     "mmlu": "evals.tasks.mmlu:Mmlu",
