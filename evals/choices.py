@@ -14,7 +14,8 @@ Held against the two stacks whose scores are quoted most:
 | BOS | one, where the tokenizer itself puts one | the same | one, and none with a chat template |
 | not a number | wrong | may count as right | may count as right |
 
-Tokens and BOS are the runner's part and are told here because the scores are equal only if they are.
+Tokens and BOS are the runner's part and are told here because the scores are equal only if they are. The texts of every
+item of MMLU (with and without shots) and of HellaSwag were compared with what lm-eval's own task files make: all equal.
 """
 
 from __future__ import annotations
