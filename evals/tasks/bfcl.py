@@ -27,7 +27,7 @@ CATEGORIES = (
     "live_simple", "live_multiple", "live_parallel", "live_parallel_multiple", "live_irrelevance",
 )  # fmt: skip
 WITHOUT_CALL = ("irrelevance", "live_irrelevance")
-MAX_TOKENS = 768
+MAX_TOKENS, SHORT = 768, 256
 
 _JSON_TYPES = {
     "dict": "object", "float": "number", "tuple": "array", "any": "string",
@@ -97,15 +97,23 @@ class Bfcl(Task):
     margin = 2.0
     chat = True
     source = BFCL_EVAL
+    max_tokens = MAX_TOKENS
 
     def items(self) -> Sequence[Item]:
         return fair((item for category in CATEGORIES for item in read_category(category)), "BFCL_v4")
 
     def question(self, item: Item) -> Generation:
-        return Generation(prompt=item.data["messages"], max_tokens=MAX_TOKENS, tools=item.data["tools"])
+        return Generation(prompt=item.data["messages"], max_tokens=self.max_tokens, tools=item.data["tools"])
 
     def score(self, item: Item, answer: Answer) -> Score:
         calls = calls_of(answer.text)
         why = differences(calls, item.data["expected"], item.data["functions"])
         extracted = json.dumps([{"name": call.name, "arguments": call.arguments} for call in calls])
         return Score(value=float(not why), extracted=extracted, why=why)
+
+
+class Bfcl256(Bfcl):
+    """The same questions, answers cut at 256 tokens: a task of its own for slow machines."""
+
+    name = "bfcl_256"
+    max_tokens = SHORT

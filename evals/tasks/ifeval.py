@@ -2,7 +2,8 @@
 
 The score is 1 if the answer follows every instruction of its prompt strictly. `why` gives how many instructions were
 followed strictly and loosely, and those that were missed. Prompts go through the chat template as one user message; an
-answer is cut at 1280 tokens, as usual for this set. What stands before "</think>" is not judged.
+answer is cut at 1280 tokens, as usual for this set; `ifeval_256`, a task of its own for slow machines, cuts at 256.
+What stands before "</think>" is not judged.
 
 chance: what the best fixed answer that was tried scores, "ok" in double quotation marks: 111 prompts ask for no more
 than quotation marks, the absence of a comma or word, small letters or a short text.
@@ -19,7 +20,7 @@ from evals.sources import EVAL_FRAMEWORK
 from evals.task import Answer, Generation, Item, Score, Task
 
 PATH = "eval_framework/tasks/ifeval/data/input_data.jsonl"
-MAX_TOKENS = 1280
+MAX_TOKENS, SHORT = 1280, 256
 
 
 def item_of(row: Row) -> Item:
@@ -48,12 +49,13 @@ class IfEval(Task):
     margin = 3.0
     chat = True
     source = EVAL_FRAMEWORK
+    max_tokens = MAX_TOKENS
 
     def items(self) -> Sequence[Item]:
         return fair((item_of(row) for row in read_rows(EVAL_FRAMEWORK, PATH)), PATH)
 
     def question(self, item: Item) -> Generation:
-        return Generation(prompt=({"role": "user", "content": item.data["prompt"]},), max_tokens=MAX_TOKENS)
+        return Generation(prompt=({"role": "user", "content": item.data["prompt"]},), max_tokens=self.max_tokens)
 
     def score(self, item: Item, answer: Answer) -> Score:
         instructions = item.data["instructions"]
@@ -64,3 +66,10 @@ class IfEval(Task):
         counts = f"strict {sum(strict)}/{len(strict)}, loose {sum(loose)}/{len(loose)}"
         why = f"{counts}; missed: {', '.join(missed)}" if missed else counts
         return Score(value=float(all(strict)), extracted=text, why=why)
+
+
+class IfEval256(IfEval):
+    """The same prompts, answers cut at 256 tokens."""
+
+    name = "ifeval_256"
+    max_tokens = SHORT
