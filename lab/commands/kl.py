@@ -26,7 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_tier_flags(parser, "--candidate")
     parser.add_argument("--stack", default="engine", choices=("engine", "mlx-lm", "optiq"), help="who runs all arms")
     parser.add_argument("--dtype", default="auto", help="auto (the checkpoint's own), float32, bfloat16 or float16")
-    parser.add_argument("--sequences", type=int, default=16, metavar="N", help="texts of the frozen set, at most 64")
+    parser.add_argument(
+        "--corpus", default="frozen", metavar="NAME", help="frozen (default), wikipedia, qasper, agents or tools"
+    )
+    parser.add_argument("--sequences", type=int, default=16, metavar="N", help="texts of the set, at most 64")
     parser.add_argument("--length", type=int, default=128, metavar="N", help="tokens of each that are fed")
     parser.add_argument("--tail", type=int, metavar="N", help="tokens fed one at a time, with step (default: 32)")
     parser.add_argument(
@@ -42,7 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Exit code 1 when a gate was asked for and a candidate fails it, else 0."""
     from engine import errors, load_tokenizer, parse_kv, resolve_model
-    from evals.corpus import SHA256, domains, sequences
+    from evals.corpora import find_corpus
+    from evals.corpus import cut, first
     from evals.fidelity import run_fidelity
     from oracles.contract import StackConfig
 
@@ -57,9 +61,11 @@ def run(args: argparse.Namespace) -> int:
     names = [str(parse_kv(name)) for name in asked.split(",")]
     if len(set(names)) != len(names):
         raise errors.InvalidValue("--candidate", asked, "each scheme once")
+    corpus = find_corpus(args.corpus)
+    texts = first(corpus.items(), args.sequences)
     with progress_callback() as progress:
         folder = resolve_model(args.model, progress=progress)
-        ids = sequences(load_tokenizer(folder), args.sequences, args.length + 1)
+        ids = cut(load_tokenizer(folder), texts, args.length + 1)
 
         def arm(kv: str) -> StackConfig:
             return StackConfig(stack=args.stack, model=str(folder), dtype=args.dtype, kv=kv, blas=args.blas)
@@ -70,8 +76,8 @@ def run(args: argparse.Namespace) -> int:
             ids,
             protocol=args.protocol,
             tail=DEFAULT_TAIL if args.tail is None else args.tail,
-            labels=domains(args.sequences),
-            corpus_sha256=SHA256,
+            labels=tuple(text.domain for text in texts),
+            corpus_sha256=corpus.sha256,
             progress=progress,
         )
     return show(out, results, args)
@@ -141,7 +147,8 @@ def show(out: Output, results: list[FidelityResult], args: argparse.Namespace) -
     first = results[0]
     if first.report.floor is not None:
         out.line(f"A/A floor: mean {first.report.floor.kl_mean:.3g}, max {first.report.floor.kl_max:.3g} nats")
-    out.line(f"{first.plan.protocol} protocol, {args.sequences} x {args.length} tokens, {first.seconds:.0f} s")
+    what = f"{args.corpus} texts, {args.sequences} x {args.length} tokens"
+    out.line(f"{first.plan.protocol} protocol, {what}, {first.seconds:.0f} s")
     documents: list[dict[str, Any]] = []
     failed = False
     for result in results:
@@ -154,5 +161,8 @@ def show(out: Output, results: list[FidelityResult], args: argparse.Namespace) -
                 f"{result.candidate.kv}: gate {args.fidelity_class} {verdict.status}; {'; '.join(verdict.reasons)}"
             )
         documents.append(document)
-    out.document({"model": args.model, "blas": args.blas, "ok": not failed, "results": documents}, always=True)
+    out.document(
+        {"model": args.model, "corpus": args.corpus, "blas": args.blas, "ok": not failed, "results": documents},
+        always=True,
+    )
     return 1 if failed else 0
