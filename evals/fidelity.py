@@ -23,6 +23,17 @@ from evals.report import KLReport, floor_report, kl_report
 from oracles.contract import StackConfig, Trace
 
 FLOOR_SEQUENCES = 4
+WORST, CONTEXT = 5, 12
+
+
+@dataclass(frozen=True)
+class Worst:
+    """One position of the largest KL, in nats. context: the token ids up to it, and the next one, its target."""
+
+    sequence: int
+    position: int
+    kl: float
+    context: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -30,7 +41,8 @@ class FidelityResult:
     """One candidate against the reference.
 
     `*_live`: the scheme of the live caches after a sequence; `*_kv_bytes`: their bytes there, at `plan.length` tokens.
-    `kl_by_domain`: mean KL in nats. `ids_sha256` names the token ids; `corpus_sha256` the text set, if it is one.
+    `kl_by_domain`: mean KL in nats; `kl_by_position`: of each scored position, over the sequences; `worst`: the
+    positions of the largest KL. `ids_sha256` names the token ids; `corpus_sha256` the text set, if it is one.
     `seconds`: of the whole run, all candidates together.
     """
 
@@ -43,6 +55,8 @@ class FidelityResult:
     candidate_kv_bytes: int
     report: KLReport
     kl_by_domain: Mapping[str, float]
+    kl_by_position: tuple[float, ...]
+    worst: tuple[Worst, ...]
     machine: str
     versions: Mapping[str, str]
     ids_sha256: str
@@ -136,6 +150,8 @@ def run_fidelity(
             candidate_kv_bytes=_kv_bytes(trace),
             report=kl_report(parts, total=total, floor=floor),
             kl_by_domain={} if labels is None else _by_label(parts, labels),
+            kl_by_position=tuple(np.stack([part.kl for part in parts]).mean(axis=0).tolist()),
+            worst=_worst(parts, plan, sequences),
             machine=trace.doc["machine"],
             versions=dict(trace.doc["versions"]),
             ids_sha256=ids_digest(sequences),
@@ -191,6 +207,17 @@ def _silent(label: str, done: int, total: int | None) -> None:
 
 def _kv_bytes(trace: Trace) -> int:
     return sum(int(cache["kv_bytes"]) for cache in trace.doc["caches"])
+
+
+def _worst(parts: Sequence[PositionScores], plan: Plan, sequences: Sequence[Sequence[int]]) -> tuple[Worst, ...]:
+    """The positions of the largest KL, with the tokens before and after them."""
+    found = [
+        (float(kl), -i, -position)
+        for i, part in enumerate(parts)
+        for position, kl in zip(plan.rows, part.kl, strict=True)
+    ]
+    places = [(kl, -i, -position) for kl, i, position in sorted(found, reverse=True)[:WORST]]
+    return tuple(Worst(i, at, kl, tuple(sequences[i][max(at - CONTEXT, 0) : at + 2])) for kl, i, at in places)
 
 
 def _by_label(parts: Sequence[PositionScores], labels: Sequence[str]) -> dict[str, float]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lab.console import Output, progress_callback, wide_console
@@ -38,6 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("step", "forward"),
         help="step: prefill, convert, then token by token, as served; forward: convert after token 1, then one forward",
     )
+    parser.add_argument("--candidate-model", metavar="M", help="weights of the candidates (default: the reference's)")
+    parser.add_argument("--candidate-dtype", metavar="D", help="dtype of the candidates (default: the reference's)")
+    parser.add_argument("--chunk", type=int, default=2048, metavar="N", help="prompt tokens a forward of the reference")
+    parser.add_argument("--candidate-chunk", type=int, metavar="N", help="of the candidates (default: the same)")
     parser.add_argument("--plot", metavar="FILE", help="also draw bytes per token against KL, as .png or .svg")
     parser.add_argument("--fidelity-class", choices=CLASSES, help="also judge each candidate by this class's gate")
 
@@ -57,7 +63,8 @@ def run(args: argparse.Namespace) -> int:
         from lab.kl_figure import check_file
 
         check_file("--plot", args.plot)
-    asked = str(tier_kv(args, "--candidate", out, DEFAULT_CANDIDATE))
+    other = any(value is not None for value in (args.candidate_model, args.candidate_dtype, args.candidate_chunk))
+    asked = str(tier_kv(args, "--candidate", out, "native" if other else DEFAULT_CANDIDATE))
     names = [str(parse_kv(name)) for name in asked.split(",")]
     if len(set(names)) != len(names):
         raise errors.InvalidValue("--candidate", asked, "each scheme once")
@@ -65,14 +72,25 @@ def run(args: argparse.Namespace) -> int:
     texts = first(corpus.items(), args.sequences)
     with progress_callback() as progress:
         folder = resolve_model(args.model, progress=progress)
-        ids = cut(load_tokenizer(folder), texts, args.length + 1)
-
-        def arm(kv: str) -> StackConfig:
-            return StackConfig(stack=args.stack, model=str(folder), dtype=args.dtype, kv=kv, blas=args.blas)
-
+        tokenizer = load_tokenizer(folder)
+        ids = cut(tokenizer, texts, args.length + 1)
+        reference = StackConfig(
+            stack=args.stack,
+            model=str(folder),
+            dtype=args.dtype,
+            kv=str(parse_kv(args.reference)),
+            blas=args.blas,
+            chunk=args.chunk,
+        )
+        changed = replace(
+            reference,
+            model=str(resolve_model(args.candidate_model, progress=progress)) if args.candidate_model else str(folder),
+            dtype=args.candidate_dtype or args.dtype,
+            chunk=args.candidate_chunk or args.chunk,
+        )
         results = run_fidelity(
-            arm(str(parse_kv(args.reference))),
-            [arm(name) for name in names],
+            reference,
+            [replace(changed, kv=name) for name in names],
             ids,
             protocol=args.protocol,
             tail=DEFAULT_TAIL if args.tail is None else args.tail,
@@ -80,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
             corpus_sha256=corpus.sha256,
             progress=progress,
         )
-    return show(out, results, args)
+    return show(out, results, args, tokenizer.decode)
 
 
 def details(result: FidelityResult) -> str:
@@ -103,7 +121,19 @@ def details(result: FidelityResult) -> str:
     )
 
 
-def show(out: Output, results: list[FidelityResult], args: argparse.Namespace) -> int:
+def worst(result: FidelityResult, decode: Callable[[Sequence[int]], str]) -> str:
+    """The positions of the largest KL, with the text before them and the token that follows."""
+    lines = [
+        f"    {place.kl:.3g} in text {place.sequence} at {place.position}: "
+        f"{decode(place.context[:-1])!r} -> {decode(place.context[-1:])!r}"
+        for place in result.worst
+    ]
+    return "\n".join(["  largest KL:", *lines])
+
+
+def show(
+    out: Output, results: list[FidelityResult], args: argparse.Namespace, decode: Callable[[Sequence[int]], str]
+) -> int:
     """Print the table, smallest cache first, and the JSON document; draw the plot."""
     from rich.table import Table
 
@@ -138,6 +168,7 @@ def show(out: Output, results: list[FidelityResult], args: argparse.Namespace) -
     wide_console(out).print(table)
     for result in results:
         out.line(details(result))
+        out.line(worst(result, decode))
     if args.plot is not None:
         from lab.kl_figure import draw, save
 
