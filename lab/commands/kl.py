@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab.console import Output, progress_callback, wide_console
+from lab.console import Output, progress_callback, size, wide_console
 from lab.flags import DEFAULT_MODEL, add_tier_flags, tier_kv
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--candidate-dtype", metavar="D", help="dtype of the candidates (default: the reference's)")
     parser.add_argument("--chunk", type=int, default=2048, metavar="N", help="prompt tokens a forward of the reference")
     parser.add_argument("--candidate-chunk", type=int, metavar="N", help="of the candidates (default: the same)")
+    parser.add_argument("--save-reference", metavar="FILE", help="run the reference alone and keep what KL needs of it")
+    parser.add_argument("--reference-file", metavar="FILE", help="such a file in place of running the reference")
     parser.add_argument("--plot", metavar="FILE", help="also draw bytes per token against KL, as .png or .svg")
     parser.add_argument("--fidelity-class", choices=CLASSES, help="also judge each candidate by this class's gate")
 
@@ -53,12 +56,17 @@ def run(args: argparse.Namespace) -> int:
     from engine import errors, load_tokenizer, parse_kv, resolve_model
     from evals.corpora import find_corpus
     from evals.corpus import cut, first
-    from evals.fidelity import run_fidelity
+    from evals.fidelity import ids_digest, run_fidelity
+    from evals.protocol import Plan
+    from evals.stored import read_reference, store_reference
     from oracles.contract import StackConfig
 
     out = Output(as_json=args.json)
     if args.protocol == "forward" and args.tail is not None:
         raise errors.InvalidValue("--tail", args.tail, "only with --protocol step: forward feeds one forward")
+    tail = DEFAULT_TAIL if args.tail is None else args.tail
+    if args.save_reference is not None and args.reference_file is not None:
+        raise errors.InvalidValue("--save-reference", args.save_reference, "without --reference-file")
     if args.plot is not None:
         from lab.kl_figure import check_file
 
@@ -82,6 +90,13 @@ def run(args: argparse.Namespace) -> int:
             blas=args.blas,
             chunk=args.chunk,
         )
+        plan = Plan(args.protocol, args.length, tail)
+        if args.save_reference is not None:
+            path = Path(args.save_reference)
+            store_reference(reference, ids, path, plan=plan, ids_sha256=ids_digest(ids), progress=progress)
+            out.line(f"reference: {path} ({size(path.stat().st_size)})")
+            out.document({"model": args.model, "corpus": args.corpus, "reference": str(path)}, always=True)
+            return 0
         changed = replace(
             reference,
             model=str(resolve_model(args.candidate_model, progress=progress)) if args.candidate_model else str(folder),
@@ -89,11 +104,11 @@ def run(args: argparse.Namespace) -> int:
             chunk=args.candidate_chunk or args.chunk,
         )
         results = run_fidelity(
-            reference,
+            reference if args.reference_file is None else read_reference(Path(args.reference_file)),
             [replace(changed, kv=name) for name in names],
             ids,
             protocol=args.protocol,
-            tail=DEFAULT_TAIL if args.tail is None else args.tail,
+            tail=tail,
             labels=tuple(text.domain for text in texts),
             corpus_sha256=corpus.sha256,
             progress=progress,
@@ -169,6 +184,8 @@ def show(
     for result in results:
         out.line(details(result))
         out.line(worst(result, decode))
+        if result.left_out is not None:
+            out.line(f"  stored reference: its mean KL falls short by {result.left_out:.2g} on the first text")
     if args.plot is not None:
         from lab.kl_figure import draw, save
 
