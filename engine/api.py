@@ -21,7 +21,7 @@ from engine.artifacts.profile import Profile
 from engine.artifacts.resolve import resolve_model
 from engine.artifacts.tokenizer import Tokenizer, load_tokenizer
 from engine.config import EngineConfig
-from engine.errors import InvalidValue, NotBuilt, UnknownField
+from engine.errors import InvalidValue, UnknownField
 from engine.graph.compiled import CompiledStep, Counts, unfit_for_compile
 from engine.graph.model import Model, load_model
 from engine.graph.rows import unfit_for_rows
@@ -210,16 +210,32 @@ class Engine:
         )
 
     def score(self, sequences: Sequence[Sequence[int]], tail: int = 32, batch: int = 1) -> Iterator[ScoreBlock]:
-        """Teacher-forced logits of the last `tail` positions of each sequence, one block a sequence, each token of
-        the tail fed alone. `batch` above 1 is not built yet and refused."""
-        if batch != 1:
-            raise NotBuilt(f"score with batch={batch}", "use batch=1")
+        """Teacher-forced logits of the last `tail` positions of each sequence, one block a sequence, on the path that
+        is served: `batch` sequences at a time are rows beside each other, prefilled up to the tail, whose tokens are
+        then fed one by one."""
         checked = [self._admission.checked_ids(ids) for ids in sequences]
-        for index, ids in enumerate(checked):
-            run = self.trace(ids, tail=tail)
-            positions = tuple(range(len(ids) - tail, len(ids)))
-            logits = self._loop.call(lambda run=run: _evaluated(run.logits[-tail:]))  # type: ignore[misc]
-            yield ScoreBlock(index, positions, logits, run.kv_live[-tail:])
+        _check_counts({"tail": (tail, 1), "batch": (batch, 1)})
+        if batch > self.config.batch:
+            raise InvalidValue("batch", batch, f"1..{self.config.batch} (the engine's own batch)")
+        short = [len(ids) for ids in checked if len(ids) < tail]
+        if short:
+            raise InvalidValue("tail", tail, f"1..{min(short)} (the shortest sequence)")
+        for start in range(0, len(checked), batch):
+            group = [(ids[: len(ids) - tail + 1], ids[len(ids) - tail + 1 :]) for ids in checked[start : start + batch]]
+            handles = [
+                # The token behind the last position is fed to nobody.
+                self.submit(Request(prompt=head, forced_tokens=(*rest, head[0]), taps=("logits",), delivery="collect"))
+                for head, rest in group
+            ]
+            try:
+                for index, handle in enumerate(handles, start):
+                    done, length = handle.result(), len(checked[index])
+                    positions = tuple(range(length - tail, length))
+                    logits, live = done.taps["logits"], done.kv_live
+                    yield ScoreBlock(index, positions, logits, live, done.caches, done.kv_status)
+            finally:  # of those that nobody waited for
+                for handle in handles:
+                    handle.cancel()
 
     def likelihoods(
         self, context: Sequence[int], continuations: Sequence[Sequence[int]], batch: int = 8
@@ -372,8 +388,3 @@ def _check_counts(counts: Mapping[str, tuple[object, int]]) -> None:
     for name, (value, least) in counts.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise InvalidValue(name, value, f"an integer >= {least}")
-
-
-def _evaluated(array: mx.array) -> mx.array:
-    mx.eval(array)
-    return array

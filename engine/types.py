@@ -245,7 +245,8 @@ class Generation:
     """A finished request.
 
     `tokens` includes the stop token; `text` is the tokenizer's decode without it, cut before the first stop string.
-    `taps[name]`: array [N, V] in the logits' dtype, one row per generated token.
+    `taps[name]`: array [N, V] in the logits' dtype, one row per generated token; `kv_live`, with taps: the KV scheme
+    that each token's forward attended, read from the live caches just before it ran.
     `caches`: the live caches at the end; `kv_status` says whether the asked scheme was really on
     (for instance "native (start not reached)").
     """
@@ -260,6 +261,7 @@ class Generation:
     kv_status: str
     caches: tuple[CacheLayer, ...]
     taps: Mapping[str, Any] = field(default_factory=dict)
+    kv_live: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -300,9 +302,12 @@ class ScoreBlock:
 
     `logits`: array [T, V]; row j is the prediction after token `positions[j]` of the sequence.
     `kv_live[j]`: the scheme that the forward of row j attended, read from the live caches just before it ran.
+    `caches`, `kv_status`: as in `Generation`.
     """
 
     sequence: int
     positions: tuple[int, ...]
     logits: Any
     kv_live: tuple[str, ...]
+    caches: tuple[CacheLayer, ...]
+    kv_status: str

@@ -103,6 +103,7 @@ def run_fidelity(
     *,
     protocol: str = "step",
     tail: int = 32,
+    group: int = 1,
     floor_sequences: int = FLOOR_SEQUENCES,
     labels: Sequence[str] | None = None,
     corpus_sha256: str | None = None,
@@ -128,7 +129,7 @@ def run_fidelity(
         raise errors.InvalidValue("labels", len(labels), f"one for each of the {len(sequences)} sequences")
     if floor_sequences < 0:
         raise errors.InvalidValue("floor_sequences", floor_sequences, "an integer >= 0")
-    plan = Plan(protocol, len(sequences[0]) - 1, tail)
+    plan = Plan(protocol, len(sequences[0]) - 1, tail, group)
     check_sequences(sequences, plan)
     stored = reference if isinstance(reference, StoredReference) else None
     config = reference.config if isinstance(reference, StoredReference) else reference
@@ -144,7 +145,9 @@ def run_fidelity(
             arm.wait_ready()
         run = _Run(plan, configs, arms, stored, progress or _silent, len(sequences) * len(arms) + repeats)
         for i, ids in enumerate(sequences):
-            run.sequence(i, ids, repeat=i < repeats)
+            members = range(i - i % group, min(i - i % group + group, len(sequences)))
+            beside = [sequences[k][: plan.length] for k in members if k != i]
+            run.sequence(i, ids, beside, repeat=i < repeats)
     seconds = time.monotonic() - began
     total = len(sequences) * len(plan.rows)
     floor = floor_report(run.floor) if run.floor else None
@@ -202,14 +205,14 @@ class _Run:
             return self.stored.about
         return {"kv_status": self.traces[0].doc["kv_status"], "kv_bytes": _kv_bytes(self.traces[0])}
 
-    def sequence(self, i: int, ids: Sequence[int], *, repeat: bool) -> None:
+    def sequence(self, i: int, ids: Sequence[int], beside: Sequence[Sequence[int]], *, repeat: bool) -> None:
         """Feed one sequence to all arms at the same time and score what comes back.
 
         A decode step keeps less than one core busy, so that arms which run together cost little more than one.
         """
         fed, goal = ids[: self.plan.length], targets(ids, self.plan)
         for arm in self.arms:
-            arm.ask(self.plan.probe(fed))
+            arm.ask(self.plan.probe(fed, beside))
         full = self._reference(i)
         if repeat:
             self.arms[0].ask(self.plan.recut(fed))

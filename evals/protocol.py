@@ -1,9 +1,10 @@
 """How a sequence is fed so that every scored position attends the arm's own cache scheme, and the proof that it did.
 
-"step": prefill all but the last `tail` tokens, convert, feed these one at a time; only they are scored. This is what
-serving does. "forward": the first token alone, convert, the rest in as few forwards as the chunk allows; all but the
-first are scored. Cheap, and a different question: the rest attends itself within one forward, through the cache.
-A chunk that is not cut so attends native keys of its own, and kv4 then looks hundreds of times better than it is.
+"step": prefill all but the last `tail` tokens, convert, feed these one at a time; only they are scored. "served": the
+same through the engine's executor, several sequences as rows beside each other. This is what serving does.
+"forward": the first token alone, convert, the rest in as few forwards as the chunk allows; all but the first are
+scored. Cheap, and a different question: the rest attends itself within one forward, through the cache. A chunk that is
+not cut so attends native keys of its own, and kv4 then looks hundreds of times better than it is.
 
 Letters: L tokens fed, V vocabulary, N scored positions.
 """
@@ -24,7 +25,7 @@ from oracles.client import Worker
 from oracles.contract import Probe, StackConfig, Trace
 from oracles.live import require_scheme, wanted_live
 
-PROTOCOLS = ("step", "forward")
+PROTOCOLS = ("step", "served", "forward")
 Progress = Callable[[str, int, int | None], None]
 
 
@@ -53,35 +54,39 @@ def start_worker(config: StackConfig) -> Arm:
 
 @dataclass(frozen=True)
 class Plan:
-    """One protocol at one size. `length`: tokens fed; the text's next token after each is its target."""
+    """One protocol at one size. `length`: tokens fed; the text's next token after each is its target. `group`:
+    sequences that run as rows beside each other, with "served"."""
 
     protocol: str
     length: int
     tail: int = 32
+    group: int = 1
 
     def __post_init__(self) -> None:
         if self.protocol not in PROTOCOLS:
             raise errors.InvalidValue("protocol", self.protocol, PROTOCOLS)
         if self.length < 2:
             raise errors.InvalidValue("length", self.length, "an integer >= 2")
-        if self.protocol == "step" and not 1 <= self.tail < self.length:
+        if (self.protocol == "served") != (self.group > 1):
+            raise errors.InvalidValue("group", self.group, "2 or more with the served protocol, 1 with the others")
+        if self.protocol != "forward" and not 1 <= self.tail < self.length:
             raise errors.InvalidValue("tail", self.tail, f"1..{self.length - 1} (some tokens must be prefilled)")
 
     @property
     def rows(self) -> range:
         """The scored positions."""
-        return range(self.length - self.tail if self.protocol == "step" else 1, self.length)
+        return range(1 if self.protocol == "forward" else self.length - self.tail, self.length)
 
-    def probe(self, ids: Sequence[int]) -> Probe:
-        """The teacher-forced run of one sequence."""
-        if self.protocol == "step":
-            return Probe(token_ids=tuple(ids), tail=self.tail)
+    def probe(self, ids: Sequence[int], beside: Sequence[Sequence[int]] = ()) -> Probe:
+        """The teacher-forced run of one sequence; beside: the others of its group, where it has one."""
+        if self.protocol != "forward":
+            return Probe(token_ids=tuple(ids), tail=self.tail, beside=tuple(map(tuple, beside)))
         return Probe(token_ids=tuple(ids), head=1)
 
     def recut(self, ids: Sequence[int]) -> Probe:
         """The same tokens cut into other forwards, for the A/A floor of a native reference: one cut halfway."""
         return replace(
-            self.probe(ids), head=max(1, self.rows.start // 2 if self.protocol == "step" else self.length // 2)
+            self.probe(ids), head=max(1, self.length // 2 if self.protocol == "forward" else self.rows.start // 2)
         )
 
 
@@ -106,7 +111,10 @@ def scored_logits(trace: Trace, config: StackConfig, plan: Plan, sequence: int) 
     caches at the end are not of it, `BadLogits` for another shape.
     """
     wanted = wanted_live(config.kv, trace.doc["caches"])
-    live = [trace.doc["kv_live"][j] for j in plan.rows]
+    # Rows beside each other answer with the tail alone; the last sequence of all may have run by itself.
+    kv_live, logits = trace.doc["kv_live"], trace.tensors["logits"]
+    first = plan.rows.start if len(kv_live) == plan.length else 0
+    live = kv_live[first : first + len(plan.rows)]
     wrong = [(j, found) for j, found in zip(plan.rows, live, strict=True) if found not in wanted]
     if wrong:
         counted = len(live) - len(wrong)
@@ -118,7 +126,6 @@ def scored_logits(trace: Trace, config: StackConfig, plan: Plan, sequence: int) 
     require_scheme(trace, config.kv)
     import mlx.core as mx
 
-    logits = trace.tensors["logits"]
-    if logits.ndim != 2 or logits.shape[0] != plan.length:
-        raise BadLogits(f"{config.stack}: logits of shape {logits.shape} instead of [{plan.length}, V]")
-    return np.array(logits[plan.rows.start : plan.rows.stop].astype(mx.float32))
+    if logits.ndim != 2 or logits.shape[0] != len(kv_live):
+        raise BadLogits(f"{config.stack}: logits of shape {logits.shape} instead of [{len(kv_live)}, V]")
+    return np.array(logits[first : first + len(plan.rows)].astype(mx.float32))

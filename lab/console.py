@@ -13,7 +13,15 @@ from contextlib import contextmanager
 from typing import Any, TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 ProgressCallback = Callable[[str, int, int | None], None]
 TABLE_WIDTH = 120
@@ -56,7 +64,10 @@ def progress_callback(*, quiet: bool = False) -> Iterator[ProgressCallback]:
 
     quiet: no bars, for callers that print a line of their own.
     """
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    columns = (
+        *(TextColumn("{task.description}"), BarColumn(), TaskProgressColumn()),
+        *(TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()),
+    )
     bars = Progress(*columns, console=Console(stderr=True), disable=quiet)
     tasks: dict[str, TaskID] = {}
 

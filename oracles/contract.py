@@ -62,6 +62,9 @@ class Probe:
     where given, are the lengths of all consecutive forwards instead, whatever the configuration's chunk. After each
     forward the KV schedule may convert caches, exactly as in generation. The answer's arrays: "logits" [L, V]; with
     want "layers" also "layer.<i>" [L, D], the residual stream after layer i ("layer.-1" is the embedding).
+
+    beside: other token ids that run as rows beside these, the `tail` of each one at a time; the answer then holds the
+    tail's positions alone.
     """
 
     token_ids: tuple[int, ...]
@@ -69,6 +72,7 @@ class Probe:
     tail: int = 1
     sizes: tuple[int, ...] | None = None
     want: tuple[str, ...] = ("logits",)
+    beside: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
         if not self.token_ids:
@@ -82,6 +86,9 @@ class Probe:
             raise errors.InvalidValue("head", self.head, f"0..{len(self.token_ids) - 1}")
         if not 1 <= self.tail <= len(self.token_ids) - self.head:
             raise errors.InvalidValue("tail", self.tail, f"1..{len(self.token_ids) - self.head}")
+        object.__setattr__(self, "beside", tuple(map(tuple, self.beside)))
+        if self.beside and (self.head or self.sizes is not None or self.want != ("logits",)):
+            raise errors.InvalidValue("beside", len(self.beside), "rows without head, sizes and layers")
         for want in self.want:
             if want not in WANTS:
                 raise errors.InvalidValue("want", want, WANTS)

@@ -38,8 +38,11 @@ class EngineStack:
         levers: dict[str, Any] = dict(config.levers)
         self.engine = load_engine(config.model, dtype=config.dtype, kv=config.kv, prefill_chunk=config.chunk, **levers)
         self.filled: tuple[tuple[int, ...], Any, float] = ((), None, 0.0)
+        self.scored: dict[tuple[int, ...], Any] = {}
 
     def probe(self, probe: Probe) -> Trace:
+        if probe.beside:
+            return self._row_beside(probe)
         ids, layers = list(probe.token_ids), "layers" in probe.want
         if probe.sizes is not None:
             traced = self.engine.trace(ids, sizes=probe.sizes, layers=layers)
@@ -50,6 +53,17 @@ class EngineStack:
             tensors["logits"] = traced.logits
         doc = self._doc(traced.kv_status, traced.caches, len(probe.token_ids))
         return Trace(tensors, doc | {"kv_live": list(traced.kv_live)})
+
+    def _row_beside(self, probe: Probe) -> Trace:
+        """Rows of one group run once: what the others got is kept until they are asked for."""
+        if probe.token_ids not in self.scored:
+            rows = [probe.token_ids, *probe.beside]
+            self.scored = {
+                rows[block.sequence]: block for block in self.engine.score(rows, tail=probe.tail, batch=len(rows))
+            }
+        block = self.scored.pop(probe.token_ids)
+        doc = self._doc(block.kv_status, block.caches, len(probe.token_ids))
+        return Trace({"logits": block.logits}, doc | {"kv_live": list(block.kv_live)})
 
     def generate(self, probe: GenerateProbe) -> Trace:
         params = SamplingParams.from_dict(probe.sampling)

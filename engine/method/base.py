@@ -34,11 +34,13 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One token of a row. taps: name -> evaluated array [V]."""
+    """One token of a row. taps: name -> evaluated array [V]; kv_live: the scheme that its forward attended, where taps
+    were asked for."""
 
     token: int
     logprob: TokenLogprob | None = None
     taps: dict[str, Any] | None = None
+    kv_live: str = ""
 
 
 # What a step gave a row: its new tokens (perhaps none yet), or what ended it.

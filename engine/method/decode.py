@@ -18,7 +18,7 @@ import numpy as np
 from engine.errors import BadLogits
 from engine.graph.compiled import CompiledStep
 from engine.graph.decoder import Decoder
-from engine.kv.base import LayerCache
+from engine.kv.base import LayerCache, live_scheme
 from engine.kv.plan import KVPlan
 from engine.kv.rows import RowsState, Slot, merged, settle
 from engine.method.base import Entry, Method, Outcome, Row, Task
@@ -34,7 +34,8 @@ CLEAR_EVERY = 256
 class Flight:
     """A step that was dispatched: sampled tokens [B], their logprobs [B], and what rows asked for beside them.
 
-    wide: row -> logprobs float32 [V]; taps: row -> its arrays [V]; failures: row -> what its sampling raised.
+    wide: row -> logprobs float32 [V]; taps: row -> its arrays [V]; live: row with taps -> the scheme that it attended;
+    failures: row -> what its sampling raised.
     Read from its evaluated arrays only: a new operation here would queue behind the next step.
     """
 
@@ -42,6 +43,7 @@ class Flight:
     chosen: mx.array
     wide: dict[int, mx.array]
     taps: dict[int, dict[str, mx.array]]
+    live: dict[int, str]
     failures: dict[int, Exception]
     read: tuple[list[int], list[float]] | None = None
 
@@ -66,7 +68,7 @@ class Flight:
         if row.task.top_logprobs is not None:
             wide = np.array(self.wide[b])
             best = TokenLogprob(token, float(wide[token]), top(wide, row.task.top_logprobs))
-        return (Entry(token=token, logprob=best, taps=self.taps.get(b)),)
+        return (Entry(token=token, logprob=best, taps=self.taps.get(b), kv_live=self.live.get(b, "")),)
 
 
 @dataclass(eq=False)
@@ -172,6 +174,7 @@ class Decode(Method):
     def _launch(self, rows: list[DecodeRow]) -> None:
         """Build and dispatch the forward of the rows' next ids and the sampling of what follows."""
         ids = self._ids(rows)  # [B]
+        live = {b: live_scheme(row.caches) for b, row in enumerate(rows) if row.task.taps}
         raw = self._forward(rows, ids)  # [B, V]
         logits, failures = raw, {}
         if any(row.task.processors for row in rows):
@@ -189,7 +192,7 @@ class Decode(Method):
         logprobs = logprobs_of(logits)
         tokens = self._sampled(rows, logprobs, failures)
         chosen = mx.take_along_axis(logprobs, tokens[:, None], axis=-1).squeeze(-1)
-        flight = Flight(tokens, chosen, {}, {}, failures)
+        flight = Flight(tokens, chosen, {}, {}, live, failures)
         for b, row in enumerate(rows):
             if row.task.top_logprobs is not None:
                 flight.wide[b] = logprobs[b].astype(mx.float32)

@@ -202,6 +202,7 @@ class Session:
         self._tokens: list[int] = []
         self._logprobs: list[TokenLogprob] = []
         self._text: list[str] = []
+        self._live: list[str] = []
         self._taps: dict[str, list[Any]] = {name: [] for name in self.prepared.request.taps}
 
     @property
@@ -236,6 +237,8 @@ class Session:
             self._logprobs.append(entry.logprob)
         for name, array in (entry.taps or {}).items():
             self._taps[name].append(array)
+        if entry.kv_live:
+            self._live.append(entry.kv_live)
         reason: FinishReason | None = None
         text, stream = "", prepared.text
         sampling, forced = prepared.request.sampling, prepared.task.forced is not None
@@ -275,6 +278,7 @@ class Session:
             kv_status=row.kv_status() if row else "native (start not reached)",
             caches=caches,
             taps=taps,
+            kv_live=tuple(self._live),
         )
         self.handle.caches = lambda: caches
         self.handle.finish(generation, "cancelled" if reason == "cancelled" else "completed")

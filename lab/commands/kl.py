@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 HELP = "KL(reference || candidate) of KV schemes beside their bytes, over positions that attended the quantised cache"
 EXAMPLE = "frontier kl --model smollm2-135m-instruct-fp32 --reference native --candidate kv8,kv8/4,turbo:k8v3"
 CLASSES = ("L", "Q8", "QT")
-DEFAULT_TAIL = 32
+DEFAULT_TAIL, DEFAULT_BATCH = 32, 4
 DEFAULT_CANDIDATE = "kv8,kv4"
 
 
@@ -38,9 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--protocol",
         default="step",
-        choices=("step", "forward"),
-        help="step: prefill, convert, then token by token, as served; forward: convert after token 1, then one forward",
+        choices=("step", "served", "forward"),
+        help="step: prefill, convert, then token by token; served: the same with texts as rows of the engine's batch; "
+        "forward: convert after token 1, then one forward",
     )
+    parser.add_argument("--batch", type=int, metavar="N", help="texts beside each other, with served (default: 4)")
     parser.add_argument("--candidate-model", metavar="M", help="weights of the candidates (default: the reference's)")
     parser.add_argument("--candidate-dtype", metavar="D", help="dtype of the candidates (default: the reference's)")
     parser.add_argument("--chunk", type=int, default=2048, metavar="N", help="prompt tokens a forward of the reference")
@@ -64,6 +66,9 @@ def run(args: argparse.Namespace) -> int:
     out = Output(as_json=args.json)
     if args.protocol == "forward" and args.tail is not None:
         raise errors.InvalidValue("--tail", args.tail, "only with --protocol step: forward feeds one forward")
+    if args.batch is not None and args.protocol != "served":
+        raise errors.InvalidValue("--batch", args.batch, "only with --protocol served")
+    group = 1 if args.protocol != "served" else DEFAULT_BATCH if args.batch is None else args.batch
     tail = DEFAULT_TAIL if args.tail is None else args.tail
     if args.save_reference is not None and args.reference_file is not None:
         raise errors.InvalidValue("--save-reference", args.save_reference, "without --reference-file")
@@ -90,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
             blas=args.blas,
             chunk=args.chunk,
         )
-        plan = Plan(args.protocol, args.length, tail)
+        plan = Plan(args.protocol, args.length, tail, group)
         if args.save_reference is not None:
             path = Path(args.save_reference)
             store_reference(reference, ids, path, plan=plan, ids_sha256=ids_digest(ids), progress=progress)
@@ -109,6 +114,7 @@ def run(args: argparse.Namespace) -> int:
             ids,
             protocol=args.protocol,
             tail=tail,
+            group=group,
             labels=tuple(text.domain for text in texts),
             corpus_sha256=corpus.sha256,
             progress=progress,

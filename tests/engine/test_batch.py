@@ -206,3 +206,25 @@ def test_the_modes_are_one_on_the_cpu(llama_folder: Path, mode: str) -> None:
 def test_bad_values_are_refused(field: str, value: object) -> None:
     with pytest.raises(errors.InvalidValue, match=field):
         EngineConfig.from_dict({"model": "x", field: value})
+
+
+@pytest.mark.parametrize("kv", ["native", "kv8:g32", "kv4:g32:start=9"])
+def test_scores_of_rows_are_those_of_teacher_forcing(llama_folder: Path, kv: str) -> None:
+    rng = random.Random(2)
+    sequences = [[rng.randrange(2, 101) for _ in range(length)] for length in (5, 23, 12, 9, 16)]
+    with load(llama_folder, kv=kv, prefill_chunk=7) as engine:
+        for batch in (1, 2, 4):
+            for block, ids in zip(engine.score(sequences, tail=4, batch=batch), sequences, strict=True):
+                want = engine.trace(ids, tail=4)
+                assert mx.array_equal(block.logits, want.logits[-4:])
+                assert block.kv_live == want.kv_live[-4:]
+                assert block.positions == tuple(range(len(ids) - 4, len(ids)))
+        assert next(engine.score([[5, 9]], tail=2)).logits.shape[0] == 2
+        for options, word in (
+            ({"tail": 6}, "tail"),
+            ({"tail": 0}, "tail"),
+            ({"batch": 9}, "batch"),
+            ({"batch": 0}, "batch"),
+        ):
+            with pytest.raises(errors.InvalidValue, match=word):
+                next(engine.score(sequences, **({"tail": 4} | options)))

@@ -197,3 +197,24 @@ def test_perplexity_is_that_of_the_scored_positions(protocol: str) -> None:
     assert (found.scored, found.live) == (6 * len(ROWS[protocol]), "affine4:g64")
     with pytest.raises(LeverNotApplied):
         run_perplexity(config("kv4"), SEQUENCES, tail=4, start=lambda c: FakeArm(c, sticks=16))
+
+
+def test_served_sequences_run_as_rows_beside_each_other() -> None:
+    arms: list[FakeArm] = []
+
+    def start(asked: StackConfig) -> FakeArm:
+        arms.append(FakeArm(asked))
+        return arms[-1]
+
+    served = run_fidelity(config(), [config("kv8")], SEQUENCES[:5], protocol="served", tail=4, group=2, start=start)
+    step = run_fidelity(config(), [config("kv8")], SEQUENCES[:5], protocol="step", tail=4, start=FakeArm)
+    assert served[0].report.kl == step[0].report.kl
+    fed = [tuple(ids[:16]) for ids in SEQUENCES]
+    asked = [(probe.token_ids, probe.beside) for probe in arms[1].probes]
+    assert asked == [(fed[0], (fed[1],)), (fed[1], (fed[0],)), (fed[2], (fed[3],)), (fed[3], (fed[2],)), (fed[4], ())]
+
+
+@pytest.mark.parametrize(("protocol", "group"), [("served", 1), ("step", 2), ("forward", 4)])
+def test_a_group_is_for_the_served_protocol(protocol: str, group: int) -> None:
+    with pytest.raises(errors.InvalidValue, match="group"):
+        run_fidelity(config(), [config("kv8")], SEQUENCES, protocol=protocol, tail=4, group=group, start=FakeArm)

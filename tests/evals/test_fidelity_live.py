@@ -52,3 +52,14 @@ def test_the_engine_and_mlx_lm_give_the_same_numbers_and_a_plan_that_is_not_ther
     assert ours.reference_kv_bytes == theirs.reference_kv_bytes
     with pytest.raises(OracleRefused, match=r"not a readable kv_config\.json"):
         run_fidelity(arm("native"), [arm("mixed:absent.json")], SEQUENCES[:2], tail=12)
+
+
+def test_served_rows_have_the_numbers_of_each_alone() -> None:
+    arms = arm("native"), [arm("kv4:g32")]
+    served = run_fidelity(arms[0], arms[1], SEQUENCES[:5], protocol="served", tail=12, group=2)[0]
+    step = run_fidelity(arms[0], arms[1], SEQUENCES[:5], protocol="step", tail=12)[0]
+    assert served.report.kl == step.report.kl
+    assert served.candidate_live == step.candidate_live == "affine4:g32"
+    assert served.candidate_kv_bytes == step.candidate_kv_bytes
+    with pytest.raises(OracleRefused, match="rows beside each other are the engine's"):
+        run_fidelity(arm("native", "mlx-lm"), [arm("kv4", "mlx-lm")], SEQUENCES, protocol="served", tail=12, group=2)
