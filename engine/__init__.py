@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from engine.backend import memory as memory
     from engine.backend import openblas_path as openblas_path
     from engine.backend import use_blas as use_blas
+    from engine.config import LEVERS as LEVERS
     from engine.config import EngineConfig as EngineConfig
     from engine.graph.families import FAMILIES as FAMILIES
     from engine.graph.reading import read_architecture as read_architecture

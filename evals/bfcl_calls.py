@@ -7,7 +7,7 @@ Read in this order; the first form that is there decides:
    "arguments", arguments as a JSON text, and {"function": {...}} around it are read too.
 3. An answer that is nothing but Python calls, `f(a=1)`, `[f(a=1), m.g(b="x")]` or one a line; a markdown fence around
    it is allowed.
-What stands before "</think>" is left out.
+What stands before "</think>" is left out. Other markups (XML parameters, for instance) are not read.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 
 LONGEST = 20_000  # characters; of a longer answer only these are read
 DEEPEST = 40  # lists and dicts in one another; a call of more is an attempt
+MOST_STARTS = 200  # braces and brackets that begin no JSON; after as many no call is looked for
 _INTEGER_BITS = 1024  # an integer that fits no float is an attempt as well
 POSITIONAL = "*"  # the name of arguments that a Python call gives without one
 
@@ -59,14 +60,18 @@ def _inside(text: str) -> tuple[Call, ...]:
 
 def _json_calls(text: str) -> Iterator[Call]:
     """Calls of the JSON values that start at a brace or bracket, left to right, without those inside of another one."""
-    decoder, at = json.JSONDecoder(), 0
-    starts = [match.start() for match in re.finditer(r"[\[{]", text)]
-    for start in starts:
-        if start < at:
+    decoder, at, failures = json.JSONDecoder(), 0, 0
+    for match in re.finditer(r"[\[{]", text):
+        if match.start() < at:
             continue
         try:
-            value, end = decoder.raw_decode(text, start)
-        except _ERRORS:
+            value, end = decoder.raw_decode(text, match.start())
+        except RecursionError:
+            return
+        except ValueError:
+            failures += 1
+            if failures == MOST_STARTS:
+                return
             continue
         found = [_json_call(one) for one in (value if isinstance(value, list) else [value])]
         calls = [call for call in found if call is not None]
@@ -124,6 +129,8 @@ def _python_call(node: ast.expr) -> Call:
     if not isinstance(node, ast.Call) or not _is_name(node.func):
         raise ValueError("not a call")
     arguments = {keyword.arg or "**": _value(keyword.value) for keyword in node.keywords}
+    if len(arguments) < len(node.keywords):
+        return UNREADABLE  # a parameter twice
     if node.args:
         arguments[POSITIONAL] = [_value(value) for value in node.args]
     return _call(ast.unparse(node.func), arguments)

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from engine import errors
 from evals.sources import Source, json_lines
 from evals.task import Item
@@ -64,3 +66,13 @@ def fair(items: Iterable[Item], where: str) -> tuple[Item, ...]:
     if twice:
         raise errors.CorruptFile(where, f"holds {twice[0]} more than once")
     return tuple(ordered)
+
+
+def arrow_rows(data: bytes, name: str) -> list[dict[str, Any]]:
+    """The rows of an Arrow stream. name: for messages. Raises `errors.CorruptFile` for what is none, or cut short."""
+    try:
+        with pa.ipc.open_stream(data) as stream:
+            rows: list[dict[str, Any]] = stream.read_all().to_pylist()
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OSError, ValueError) as error:
+        raise errors.CorruptFile(name, f"is no Arrow stream: {error}") from error
+    return rows

@@ -60,10 +60,10 @@ def run(program: str, tests: str = "", *, seconds: float = SECONDS, memory_bytes
 
 @functools.cache
 def available() -> str:
-    """ "" where programs can be run safely, else which block is missing: what `run` refuses with. Asked once a process,
-    by a program that tries to get out."""
+    """What is missing for programs to be run safely, and `run` refuses with; "" where nothing is. Found out once a
+    process, by a program that tries to get out."""
     outside = Path(tempfile.gettempdir(), f"escaped-{secrets.token_hex(8)}")
-    verdict = _run(_PROBE.format(outside=str(outside)), "", 5.0, MEMORY_BYTES)
+    verdict = _run(_PROBE.format(outside=str(outside)), "", START_SECONDS, MEMORY_BYTES)
     outside.unlink(missing_ok=True)
     if verdict.kind == "passed":
         return ""
@@ -71,7 +71,7 @@ def available() -> str:
 
 
 _PROBE = """
-import os, socket, subprocess, sys
+import os, socket
 def write():
     open({outside!r}, "w").close()
 def connect():

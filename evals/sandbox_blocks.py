@@ -87,8 +87,13 @@ class _Libc:
 
 def free_uid(start: int) -> int:
     """The first user number from `start` that has no account."""
-    taken = {entry.pw_uid for entry in pwd.getpwall()}
-    return next(uid for uid in range(start, start + len(taken) + 1) if uid not in taken)
+    uid = start
+    while True:
+        try:
+            pwd.getpwuid(uid)
+        except KeyError:
+            return uid
+        uid += 1
 
 
 def become(uid: int) -> None:

@@ -2,7 +2,7 @@
 
 smoke: minutes on two cores, a check that nothing is broken; nightly: enough for margins of some points; full: whatever
 the data has, for a machine with an accelerator. Synthetic tasks and HashHop are cheap or long by choice of size, so
-their numbers are multiples of it.
+their numbers are multiples of it. smoke has the forms of IFEval and BFCL that cut an answer at 256 tokens.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ TIERS: dict[str, dict[str, int | None]] = {
         "lambada": 40,
         "mmlu_0shot": 57,
         "gsm8k": 8,
-        "ifeval": 8,
+        "ifeval_256": 8,
         "humaneval": 8,
-        "bfcl": 8,
+        "bfcl_256": 8,
         "hashhop": 4,
         "synthetic_copy": 24,
         "synthetic_arithmetic": 24,

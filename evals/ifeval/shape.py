@@ -13,7 +13,6 @@ CONSTRAINED_ANSWERS = ("My answer is yes.", "My answer is no.", "My answer is ma
 _BULLET = re.compile(r"^[ \t]*[*-][ \t]+\S", re.MULTILINE)
 _HIGHLIGHT = re.compile(r"\*\*(?!\s)[^*\n]+(?<!\s)\*\*|\*(?!\s)[^*\n]+(?<!\s)\*")
 _PLACEHOLDER = re.compile(r"\[([^\[\]\n]+)\]")
-_TITLE = re.compile(r"<<([^\n]+?)>>")
 _FENCE = re.compile(r"```(?:json)?(.*?)(?:```)?", re.DOTALL | re.IGNORECASE)
 
 
@@ -44,8 +43,9 @@ def postscript(answer: str, *, postscript_marker: str) -> bool:
 
 
 def title(answer: str) -> bool:
-    """A title in double angular brackets, in one line."""
-    return any(found.strip("<> \t") for found in _TITLE.findall(answer))
+    """A title in double angular brackets, in one line: something between its first "<<" and its last ">>"."""
+    spans = ((line, line.find("<<"), line.rfind(">>")) for line in answer.split("\n"))
+    return any(0 <= start < end and line[start:end].strip("<> \t") for line, start, end in spans)
 
 
 def json_format(answer: str) -> bool:

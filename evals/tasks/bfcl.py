@@ -11,8 +11,6 @@ share of items that want no call, which a model that never calls gets right.
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,7 +18,8 @@ from typing import Any
 from engine import errors
 from evals.bfcl_calls import calls_of
 from evals.bfcl_match import differences
-from evals.sources import BFCL_EVAL, json_lines
+from evals.rows import Row, fair, read_rows
+from evals.sources import BFCL_EVAL
 from evals.task import Answer, Generation, Item, Score, Task
 
 CATEGORIES = (
@@ -28,7 +27,7 @@ CATEGORIES = (
     "live_simple", "live_multiple", "live_parallel", "live_parallel_multiple", "live_irrelevance",
 )  # fmt: skip
 WITHOUT_CALL = ("irrelevance", "live_irrelevance")
-MAX_TOKENS = 768
+MAX_TOKENS, SHORT = 768, 256
 
 _JSON_TYPES = {
     "dict": "object", "float": "number", "tuple": "array", "any": "string",
@@ -57,33 +56,36 @@ def tool_of(function: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "function", "function": described}
 
 
-def item_of(category: str, row: Mapping[str, Any], expected: Sequence[Mapping[str, Any]]) -> Item:
-    """One row of the data with its expected calls. Raises `errors.CorruptFile` for a row that is not as published."""
+def item_of(category: str, row: Row, answer: Row | None) -> Item:
+    """data: messages; tools, for the template; functions, the parameters by name; expected, the accepted calls (none
+    where `answer` is None). Raises `errors.CorruptFile` for rows that are not as published."""
     try:
-        (messages,) = row["question"]
-        functions = {function["name"]: function["parameters"] for function in row["function"]}
-        tools = tuple(tool_of(function) for function in row["function"])
-        for call in expected:
-            if len(call) != 1 or not call.keys() <= functions.keys():
-                raise errors.InvalidValue("ground_truth", list(call), f"one of {sorted(functions)}")
-        if bool(expected) == (category in WITHOUT_CALL):
-            raise errors.InvalidValue("ground_truth", len(expected), "calls, unless the category wants none")
-        data = {"messages": tuple(messages), "tools": tools, "functions": functions, "expected": tuple(expected)}
-        return Item(id=row["id"], cluster=category, data=data)
-    except (KeyError, TypeError, ValueError, AttributeError, errors.FrontierError) as error:
-        raise errors.CorruptFile(f"BFCL_v4_{category}", f"row {row.get('id')!r}: {error!r}") from error
+        (messages,) = row.values["question"]
+        functions = {one["name"]: one["parameters"] for one in row.values["function"]}
+        tools = tuple(tool_of(one) for one in row.values["function"])
+        expected = () if answer is None else tuple(answer.values["ground_truth"])
+        accepted = [(name, *given.values()) for call in expected for name, given in call.items()]
+        known = all(name in functions and all(isinstance(one, list) for one in given) for name, *given in accepted)
+    except (KeyError, TypeError, ValueError, AttributeError, errors.InvalidValue) as error:
+        raise errors.CorruptFile(row.where, f"is no question with functions and answers: {error!r}") from error
+    once = len(tools) == len(functions) and len(accepted) == len(expected)
+    if not known or not once or bool(expected) == (answer is None):
+        raise errors.CorruptFile(row.where, "its answer is not one call of its functions each, with lists of values")
+    data = {"messages": tuple(messages), "tools": tools, "functions": functions, "expected": expected}
+    return Item(id=row.text("id"), cluster=category, data=data)
 
 
 def read_category(category: str) -> list[Item]:
-    """The items of a category in the order of its file."""
+    """The items of a category in the order of its file. Raises as `evals.sources.json_lines`, and `errors.CorruptFile`
+    where the answers are not those of the questions."""
     name = f"BFCL_v4_{category}.json"
-    rows = json_lines(BFCL_EVAL, f"bfcl_eval/data/{name}")
+    rows = read_rows(BFCL_EVAL, f"bfcl_eval/data/{name}")
     if category in WITHOUT_CALL:
-        return [item_of(category, row, ()) for row in rows]
-    answers = json_lines(BFCL_EVAL, f"bfcl_eval/data/possible_answer/{name}")
-    if [row.get("id") for row in rows] != [answer.get("id") for answer in answers]:
+        return [item_of(category, row, None) for row in rows]
+    answers = read_rows(BFCL_EVAL, f"bfcl_eval/data/possible_answer/{name}")
+    if [row.text("id") for row in rows] != [answer.text("id") for answer in answers]:
         raise errors.CorruptFile(name, "the answers are not those of the questions")
-    return [item_of(category, row, found.get("ground_truth", ())) for row, found in zip(rows, answers, strict=True)]
+    return [item_of(category, row, answer) for row, answer in zip(rows, answers, strict=True)]
 
 
 class Bfcl(Task):
@@ -95,23 +97,23 @@ class Bfcl(Task):
     margin = 2.0
     chat = True
     source = BFCL_EVAL
-
-    @functools.cached_property
-    def _items(self) -> tuple[Item, ...]:
-        items = [item for category in CATEGORIES for item in read_category(category)]
-        return tuple(sorted(items, key=lambda item: hashlib.sha256(item.id.encode()).digest()))
+    max_tokens = MAX_TOKENS
 
     def items(self) -> Sequence[Item]:
-        """By the sha256 of their names, so that any first n hold the categories in proportion."""
-        return self._items
+        return fair((item for category in CATEGORIES for item in read_category(category)), "BFCL_v4")
 
     def question(self, item: Item) -> Generation:
-        """The messages as they are, with the functions as tools."""
-        return Generation(prompt=item.data["messages"], max_tokens=MAX_TOKENS, tools=item.data["tools"])
+        return Generation(prompt=item.data["messages"], max_tokens=self.max_tokens, tools=item.data["tools"])
 
     def score(self, item: Item, answer: Answer) -> Score:
-        """1 if the calls are the expected ones in any order (or none where none is wanted), else 0."""
         calls = calls_of(answer.text)
         why = differences(calls, item.data["expected"], item.data["functions"])
         extracted = json.dumps([{"name": call.name, "arguments": call.arguments} for call in calls])
         return Score(value=float(not why), extracted=extracted, why=why)
+
+
+class Bfcl256(Bfcl):
+    """The same questions, answers cut at 256 tokens: a task of its own for slow machines."""
+
+    name = "bfcl_256"
+    max_tokens = SHORT

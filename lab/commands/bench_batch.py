@@ -131,8 +131,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
 
 def levers_of(given: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """NAME=VALUE as pairs. Errors: `UnknownField` for a name, `InvalidValue` for a value, a form or a name twice."""
-    from engine import errors
-    from engine.config import LEVERS, EngineConfig
+    from engine import LEVERS, EngineConfig, errors
 
     pairs = [(name, value) for name, _, value in (each.partition("=") for each in given)]
     for text, (name, value) in zip(given, pairs, strict=True):

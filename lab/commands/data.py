@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.console import Output, progress_callback, size
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--suite",
         choices=SUITES,
-        help="all of them ask the same tasks, more items each, and so need the same archives",
+        help="what the tasks of a tier read; a larger tier asks more items out of the same archives",
     )
     what.add_argument("--source", metavar="NAME", help="one archive: a name of `frontier data list`")
     actions.add_parser(
@@ -41,14 +41,13 @@ def run(args: argparse.Namespace) -> int:
 def readers() -> dict[str, list[str]]:
     """Source name -> names of the tasks that read it."""
     from evals.sources import SOURCES
-    from evals.tasks import TASKS
+    from evals.tasks import TASKS, load_task
 
     found: dict[str, list[str]] = {name: [] for name in SOURCES}
-    for name, entry in TASKS.items():
-        module, symbol = entry.split(":")
-        task = getattr(importlib.import_module(module), symbol)()
-        if task.source is not None:
-            found[task.source.name].append(name)
+    for name in TASKS:
+        source = load_task(name).source
+        if source is not None:
+            found[source.name].append(name)
     return found
 
 
@@ -77,6 +76,12 @@ def describe(source: Source, tasks: list[str]) -> dict[str, Any]:
     }
 
 
+def place(path: str | Path) -> str:
+    """A path for people: ~ stands for the home folder."""
+    home = Path.home()
+    return f"~/{Path(path).relative_to(home)}" if Path(path).is_relative_to(home) else str(path)
+
+
 def list_sources(out: Output) -> int:
     """What is pinned, and what of it is here."""
     from evals.sources import SOURCES, get_command
@@ -89,34 +94,36 @@ def list_sources(out: Output) -> int:
         out.line(f"  {row['about']}")
         out.line(f"  licence of the data: {row['licence']}")
         out.line(f"  read by: {', '.join(row['tasks']) or 'no task yet'}")
-        out.line(f"  {row['why'] or (row['path'] if row['state'] == 'cached' else f'not here; run: {command}')}")
+        out.line(f"  {row['why'] or (place(row['path']) if row['state'] == 'cached' else f'not here; run: {command}')}")
     here = [row for row in rows if row["state"] == "cached"]
     out.line(f"{len(here)} of {len(rows)} archives here, {size(sum(row['bytes'] for row in here))}")
     out.document({"sources": rows})
     return 0
 
 
-def chosen(name: str | None) -> list[Source]:
-    """The named source, or all that tasks read. Raises `UnknownField` for another name."""
+def chosen(suite: str | None, name: str | None) -> list[Source]:
+    """The named source, or all that tasks of the suite read. Raises `UnknownField` for another name."""
     from engine import errors
     from evals.sources import SOURCES
+    from evals.tiers import TIERS
 
-    if name is not None:
-        if name not in SOURCES:
-            raise errors.UnknownField("--source", name, SOURCES)
-        return [SOURCES[name]]
-    used = readers()
-    return [source for source in SOURCES.values() if used[source.name]]
+    if suite is not None:
+        asked, used = set(TIERS[suite]), readers()
+        return [source for source in SOURCES.values() if asked & set(used[source.name])]
+    source = SOURCES.get(name or "")
+    if source is None:
+        raise errors.UnknownField("--source", str(name), SOURCES)
+    return [source]
 
 
 def get(suite: str | None, name: str | None, out: Output) -> int:
     """Fetch one after the other; what is here already is verified and kept."""
     from evals.sources import SOURCES, fetch, get_command
 
-    sources = chosen(name)
+    sources = chosen(suite, name)
     if suite is not None:
         held = size(sum(source.archive_bytes for source in sources))
-        out.line(f"{suite}: {len(sources)} archives, {held}; every suite needs the same")
+        out.line(f"{suite}: {len(sources)} archives, {held}, whole data sets whatever the number of items")
     rows = []
     for source in sources:
         before = describe(source, [])["state"]
@@ -124,11 +131,11 @@ def get(suite: str | None, name: str | None, out: Output) -> int:
         out.line(f"  licence of the data: {source.licence}")
         with progress_callback() as progress:
             path = fetch(source, progress)
-        out.line(f"  {'cached' if before == 'cached' else 'fetched'}, sha256 fits: {path}")
+        out.line(f"  {'cached' if before == 'cached' else 'fetched'}, sha256 fits: {place(path)}")
         rows.append({"name": source.name, "before": before, "bytes": source.archive_bytes, "path": str(path)})
     if suite is not None:
         for source in SOURCES.values():
             if source not in sources:
-                out.line(f"in no suite: {source.name} ({size(source.archive_bytes)}); {get_command(source)}")
+                out.line(f"not of {suite}: {source.name} ({size(source.archive_bytes)}); {get_command(source)}")
     out.document({"suite": suite, "sources": rows})
     return 0

@@ -35,15 +35,16 @@ QUICK, NIGHTLY = 20, 667
 
 
 @pytest.fixture(scope="module")
-def judge() -> Iterator[Callable[[str, str], Judge]]:
-    judges: dict[tuple[str, str], Judge] = {}
+def judge() -> Iterator[Callable[..., Judge]]:
+    judges: dict[tuple[str, ...], Judge] = {}
     with Worker(StackConfig(stack="mlx-lm", model="", compile=False)) as worker:
         folders: dict[str, Path] = {name: worker.make(find_recipe(name), Form()) for name, _ in CASES}
 
-    def find(name: str, kv: str) -> Judge:
-        if (name, kv) not in judges:
-            judges[name, kv] = Judge(folders[name], kv=mixed_plan({0: 8, 1: 4}) if kv == "mixed" else kv)
-        return judges[name, kv]
+    def find(name: str, kv: str, **config: str) -> Judge:
+        key = name, kv, *config.values()
+        if key not in judges:
+            judges[key] = Judge(folders[name], kv=mixed_plan({0: 8, 1: 4}) if kv == "mixed" else kv, **config)
+        return judges[key]
 
     yield find
     for each in judges.values():
@@ -51,11 +52,18 @@ def judge() -> Iterator[Callable[[str, str], Judge]]:
 
 
 @pytest.mark.parametrize(("name", "kv"), CASES)
-def test_every_row_equals_its_solo_run(judge: Callable[[str, str], Judge], name: str, kv: str) -> None:
+def test_every_row_equals_its_solo_run(judge: Callable[..., Judge], name: str, kv: str) -> None:
     assert sum(judge(name, kv).run(seed) for seed in range(QUICK)) > QUICK
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(("name", "kv"), CASES)
-def test_every_row_equals_its_solo_run_at_length(judge: Callable[[str, str], Judge], name: str, kv: str) -> None:
+def test_every_row_equals_its_solo_run_at_length(judge: Callable[..., Judge], name: str, kv: str) -> None:
     assert sum(judge(name, kv).run(seed) for seed in range(QUICK, QUICK + NIGHTLY)) > NIGHTLY
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["qwen3", "gemma3_text", "qwen3_next"])
+def test_every_row_of_a_compiled_step_equals_its_solo_run(judge: Callable[..., Judge], name: str) -> None:
+    """Each row alone runs compiled too; tests/oracles/test_compiled.py holds that against the step that is not."""
+    assert sum(judge(name, "native", compile="step").run(seed) for seed in range(QUICK)) > QUICK

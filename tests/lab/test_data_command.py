@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 from engine import archive_path
-from evals import sources, tasks
+from evals import sources, tasks, tiers
 from evals.sources import Source
 from lab import cli
 
@@ -47,7 +47,7 @@ def write_wheel(folder: Path, name: str) -> Source:
 
 @pytest.fixture(autouse=True)
 def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Source, Source]:
-    """Two sources; two tasks read the first, a third makes its own data."""
+    """Two sources; two tasks read the first, one the second, one makes its own data. Only `full` asks all."""
     index = tmp_path / "index"
     index.mkdir()
     monkeypatch.setenv("PIP_NO_INDEX", "1")
@@ -57,9 +57,13 @@ def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Source, Source
     monkeypatch.setattr(sources, "SOURCES", {"questions": questions, "texts": texts})
     module = ModuleType("readers_of_data")
     module.__dict__.update(one=lambda: Reader(questions), other=lambda: Reader(questions), made=lambda: Reader(None))
+    module.__dict__["third"] = lambda: Reader(texts)
     monkeypatch.setitem(sys.modules, "readers_of_data", module)
-    entries = {name: f"readers_of_data:{name}" for name in ("one", "other", "made")}
+    entries = {name: f"readers_of_data:{name}" for name in ("one", "other", "third", "made")}
     monkeypatch.setattr(tasks, "TASKS", entries)
+    asked: dict[str, int | None] = {"one": 8, "made": 8}
+    named = {"smoke": asked, "nightly": {**asked, "other": 8}, "full": {**asked, "other": None, "third": None}}
+    monkeypatch.setattr(tiers, "TIERS", named)
     return questions, texts
 
 
@@ -67,16 +71,16 @@ def test_get_a_suite_then_list(two: tuple[Source, Source], capsys: pytest.Captur
     questions, texts = two
     assert cli.main(["data", "get", "--suite", "smoke"]) == 0
     said = capsys.readouterr().out
-    assert "smoke: 1 archives" in said
+    assert "smoke: 1 archives, " in said
     assert f"questions 0.1   {questions.archive_bytes} B   not fetched\n  licence of the data: CC-BY-4.0" in said
     assert f"fetched, sha256 fits: {archive_path(questions)}" in said
-    assert f"in no suite: texts ({texts.archive_bytes} B); frontier data get --source texts" in said
+    assert f"not of smoke: texts ({texts.archive_bytes} B); frontier data get --source texts" in said
     assert cli.main(["data", "list", "--json"]) == 0
     captured = capsys.readouterr()
     rows = json.loads(captured.out)["sources"]
     assert [(row["name"], row["state"], row["tasks"]) for row in rows] == [
         ("questions", "cached", ["one", "other"]),
-        ("texts", "not fetched", []),
+        ("texts", "not fetched", ["third"]),
     ]
     assert rows[0]["path"] == str(archive_path(questions))
     assert (rows[0]["version"], rows[0]["bytes"], rows[0]["licence"]) == ("0.1", questions.archive_bytes, "CC-BY-4.0")
@@ -91,13 +95,19 @@ def test_get_what_is_here_says_cached(
     questions, _ = two
     shutil.copyfile(tmp_path / "index" / questions.filename, archive_path(questions))
     monkeypatch.delenv("PIP_FIND_LINKS")
-    for suite in ("smoke", "nightly", "full"):
+    for suite in ("smoke", "nightly"):
         assert cli.main(["data", "get", "--suite", suite, "--json"]) == 0
         captured = capsys.readouterr()
         document = json.loads(captured.out)
         assert document["suite"] == suite
         assert [(row["name"], row["before"]) for row in document["sources"]] == [("questions", "cached")]
         assert f"cached, sha256 fits: {archive_path(questions)}" in captured.err
+
+
+def test_a_suite_of_more_tasks_needs_more(two: tuple[Source, Source], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["data", "get", "--suite", "full", "--json"]) == 0
+    assert [row["name"] for row in json.loads(capsys.readouterr().out)["sources"]] == ["questions", "texts"]
+    assert all(archive_path(source).is_file() for source in two)
 
 
 def test_a_damaged_archive_is_listed_and_replaced(
@@ -113,6 +123,17 @@ def test_a_damaged_archive_is_listed_and_replaced(
     assert json.loads(capsys.readouterr().out)["sources"][0]["before"] == "damaged"
     assert cli.main(["data", "list", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["sources"][1]["state"] == "cached"
+
+
+def test_the_home_folder_is_not_spelled_out(
+    two: tuple[Source, Source], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    shutil.copyfile(tmp_path / "index" / two[1].filename, archive_path(two[1]))
+    assert cli.main(["data", "list"]) == 0
+    said = capsys.readouterr().out
+    assert f"  ~/cache/wheels/{two[1].filename}\n" in said
+    assert str(tmp_path) not in said
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from oracles.tiny import tiny_model
 
 LENGTHS = (1, 5, 12, 23)  # one token, below and above the windows (8) and chunks (7) of the tiny models
 QUICK = ("llama", "gpt_oss")
-FUSED = ("gemma3_text", "qwen3_next", "mamba2", "qwen3_moe", "gemma3n", "rwkv7", "kimi_linear", "lfm2")
+FUSED = ("gemma3_text", "qwen3_next", "mamba2")
 REFUSED = ("bitnet", "muse_spark", "olmo")  # engine/graph/families/refused.py
 ALL = sorted(name for name in recipes() if "-" not in name and name not in REFUSED)
 
@@ -112,10 +112,9 @@ def test_packed_caches_keep_their_bits(kv: str) -> None:
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize("kv", ["native", "kv8:g32", "kv8/4:g32:on-write"])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_half_precision_keeps_its_bits(kv: str, dtype: str) -> None:
-    packed_equals_plain(kv, dtype)
+def test_half_precision_keeps_its_bits(dtype: str) -> None:
+    packed_equals_plain("kv8:g32", dtype)
 
 
 def packed_equals_plain(kv: str, dtype: str) -> None:

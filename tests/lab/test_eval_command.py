@@ -1,0 +1,138 @@
+"""`frontier eval` on a tiny model and tasks without data: items, resuming after a kill, comparing, refusals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine import errors
+from evals.tasks import TASKS, load_task
+from evals.tiers import TIERS
+from lab import cli
+from oracles.characters import character_model
+
+ROOT = Path(__file__).resolve().parents[2]
+TASK_NAMES = "synthetic_copy,synthetic_retrieval"
+
+
+def line(db: Path, *more: str) -> list[str]:
+    return ["eval", "--model", str(character_model("llama")), "--db", str(db), "--blas", "bundled", *more]
+
+
+def asked(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    assert cli.main([*words, "--json"]) in (0, 1)
+    document: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+    return document
+
+
+def items(db: Path) -> list[tuple[Any, ...]]:
+    with sqlite3.connect(db) as connection:
+        return connection.execute(
+            "SELECT r.sha256, i.item, i.output_sha256, i.score, i.prompt_ids FROM eval_item i "
+            "JOIN eval_run r ON r.id = i.eval_run_id ORDER BY r.task, i.group_index, i.id"
+        ).fetchall()
+
+
+def test_every_tier_names_tasks_that_exist() -> None:
+    assert {name for tier in TIERS.values() for name in tier} <= TASKS.keys()
+    for name in TASKS:
+        task = load_task(name)
+        assert (task.name, task.version >= 1, 0 <= task.chance < 1, task.margin > 0) == (name, True, True, True)
+    with pytest.raises(errors.UnknownField, match="mmlu"):
+        load_task("mmmlu")
+
+
+def test_a_run_keeps_its_items_and_is_not_asked_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    db = tmp_path / "lab.sqlite"
+    words = line(db, "--tasks", TASK_NAMES, "--items", "6", "--batch", "4", "--label", "base")
+    first = asked(capsys, *words)
+    kept = items(db)
+    assert len(kept) == 12
+    assert all(json.loads(row[4]) for row in kept)
+    assert asked(capsys, *words)["tasks"] == first["tasks"]
+    assert items(db) == kept
+    assert [row["judged"] for row in first["tasks"]] == [6, 6]
+    assert all(row["low"] <= row["score"] <= row["high"] for row in first["tasks"])
+    listed = asked(capsys, "eval", "list", "--db", str(db))
+    assert [(row["done"], row["items"], row["label"]) for row in listed["runs"]] == [(6, 6, "base")] * 2
+    shown = asked(capsys, "eval", "show", "base", "--item", kept[0][1], "--db", str(db))
+    assert shown["items"][0]["item"] == kept[0][1]
+
+
+def test_a_killed_run_resumes_to_the_same_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole, broken = tmp_path / "whole.sqlite", tmp_path / "broken.sqlite"
+    more = ("--tasks", TASK_NAMES, "--items", "16", "--batch", "2")
+    asked(capsys, *line(whole, *more))
+    running = subprocess.Popen(
+        [sys.executable, "-m", "lab.cli", *line(broken, *more)],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    while running.poll() is None and not (broken.exists() and _some(broken)):
+        time.sleep(0.01)
+    running.send_signal(signal.SIGKILL)
+    running.wait()
+    before = len(items(broken))
+    assert before > 0
+    asked(capsys, *line(broken, *more))
+    assert items(broken) == items(whole)
+
+
+def _some(db: Path) -> bool:
+    try:
+        return bool(items(db))
+    except sqlite3.OperationalError:  # not made yet
+        return False
+
+
+@pytest.mark.parametrize("batch", ["1", "4"])
+def test_items_do_not_move_with_the_batch(tmp_path: Path, capsys: pytest.CaptureFixture[str], batch: str) -> None:
+    one, eight = tmp_path / "one.sqlite", tmp_path / "eight.sqlite"
+    more = ("--tasks", TASK_NAMES, "--items", "8")
+    asked(capsys, *line(one, *more, "--batch", batch))
+    asked(capsys, *line(eight, *more, "--batch", "8"))
+    assert [row[1:] for row in items(one)] == [row[1:] for row in items(eight)]
+
+
+def test_two_configurations_are_compared_by_item(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    db = tmp_path / "lab.sqlite"
+    for label, kv in (("base", "native"), ("packed", "kv4:g32")):
+        asked(capsys, *line(db, "--tasks", TASK_NAMES, "--items", "6", "--label", label, "--kv", kv))
+    found = asked(capsys, "eval", "compare", "base", "packed", "--db", str(db))
+    assert [each["task"] for each in found["tasks"]] == ["synthetic_copy", "synthetic_retrieval"]
+    assert all(each["verdict"] == "at floor" for each in found["tasks"])  # random weights
+    assert found["pooled"]["verdict"] == "undecided: gate"
+    asked(capsys, *line(db, "--tasks", "synthetic_copy", "--items", "5", "--label", "fewer"))
+    assert cli.main(["eval", "compare", "base", "fewer", "--db", str(db)]) == 2
+    assert "items differs: 6 and 5" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "word"),
+    [
+        (("--tasks", "copy"), "synthetic_copy"),
+        (("--tasks", "arc_easy,arc_easy"), "each task once"),
+        (("--backend", "vllm"), "openai:URL"),
+        (("--backend", "openai:http://host/v1", "--kv", "kv8"), "the server's own"),
+        (("compare", "a"), "2 run"),
+        (("compare", "a", "b"), "a label or the beginning of an id"),
+        (("--tasks", "synthetic_copy", "--items", "0"), "1.."),
+        (("--tasks", "synthetic_copy", "--kv", "kv9"), "kv"),
+    ],
+)
+def test_bad_input_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], word: str
+) -> None:
+    assert cli.main([*line(tmp_path / "lab.sqlite"), *words]) == 2
+    assert word in capsys.readouterr().err
