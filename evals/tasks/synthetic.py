@@ -2,8 +2,8 @@
 
 `synthetic_copy`: a line of 4, 6 or 8 words stands there twice; say it again. `synthetic_arithmetic`: sums of a digit
 and a digit, or of two digits and 1 or 2, behind twelve examples. `synthetic_retrieval`: look up one of 4, 6 or 8 names
-in a list of words. Raw text; an answer is right if its first line is exactly the wanted one, outer blanks apart. Guessing
-scores nothing, except for a word of the list.
+in a list of words. Raw text; an answer is right if its first line is exactly the wanted one, outer blanks apart.
+Guessing scores nothing, except for a word of the list.
 
 Each has 192 items, and any three in a row hold its three sizes. They are drawn from sha256 of a seed and a count, so
 that no library's generator can move them.
