@@ -54,7 +54,7 @@ def test_copy_to_the_letter() -> None:
         assert asked is not None
         line, again, first = asked.groups()
         assert line == again == f"{first} {item.data['wanted']}"
-        assert len(set(line.split())) == (4, 6, 8)[number % 3]
+        assert len(set(line.split())) == (6, 9, 12)[number % 3]
     assert len(set(WORDS)) == len(WORDS)
 
 
