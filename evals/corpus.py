@@ -60,25 +60,28 @@ def corpus() -> tuple[Item, ...]:
     return read_corpus(corpus_file())
 
 
-def _first(n: int) -> tuple[Item, ...]:
-    items = corpus()
+def first(items: Sequence[Item], n: int) -> Sequence[Item]:
+    """The first n texts of a set. Raises `errors.InvalidValue` for n outside of it."""
     if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= len(items):
-        raise errors.InvalidValue("sequences", n, f"1..{len(items)} (the frozen text set holds {len(items)})")
+        raise errors.InvalidValue("sequences", n, f"1..{len(items)} (the text set holds {len(items)})")
     return items[:n]
 
 
 def domains(n: int) -> tuple[str, ...]:
-    """The domain of each of the first n sequences."""
-    return tuple(item.domain for item in _first(n))
+    """The domain of each of the first n texts of the frozen set."""
+    return tuple(item.domain for item in first(corpus(), n))
 
 
 def sequences(tokenizer: Encoder, n: int, length: int) -> list[list[int]]:
-    """The first `length` token ids of each of the first n texts; balanced over the domains when 4 divides n.
+    """`cut` of the first n texts of the frozen set; balanced over its domains when 4 divides n."""
+    return cut(tokenizer, first(corpus(), n), length)
 
-    Raises `errors.InvalidValue` for n outside of the set, or a length that one of these texts does not have in
-    this tokenizer.
+
+def cut(tokenizer: Encoder, items: Sequence[Item], length: int) -> list[list[int]]:
+    """The first `length` token ids of each text.
+
+    Raises `errors.InvalidValue` for a length that one of these texts does not have in this tokenizer.
     """
-    items = _first(n)
     if isinstance(length, bool) or not isinstance(length, int) or length < 1:
         raise errors.InvalidValue("length", length, "an integer >= 1")
     encoded = [list(tokenizer.encode(item.text)) for item in items]

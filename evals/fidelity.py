@@ -20,9 +20,21 @@ from engine import errors, parse_kv
 from evals.kl import PositionScores, score_positions
 from evals.protocol import Arm, Plan, Progress, check_sequences, scored_logits, start_worker, targets
 from evals.report import KLReport, floor_report, kl_report
+from evals.stored import Full, StoredReference
 from oracles.contract import StackConfig, Trace
 
 FLOOR_SEQUENCES = 4
+WORST, CONTEXT = 5, 12
+
+
+@dataclass(frozen=True)
+class Worst:
+    """One position of the largest KL, in nats. context: the token ids up to it, and the next one, its target."""
+
+    sequence: int
+    position: int
+    kl: float
+    context: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -30,7 +42,9 @@ class FidelityResult:
     """One candidate against the reference.
 
     `*_live`: the scheme of the live caches after a sequence; `*_kv_bytes`: their bytes there, at `plan.length` tokens.
-    `kl_by_domain`: mean KL in nats. `ids_sha256` names the token ids; `corpus_sha256` the text set, if it is one.
+    `kl_by_domain`: mean KL in nats; `kl_by_position`: of each scored position, over the sequences; `worst`: the
+    positions of the largest KL. `left_out`: how much a stored reference's KL falls short, in nats, None for a live one.
+    `ids_sha256` names the token ids; `corpus_sha256` the text set, if it is one.
     `seconds`: of the whole run, all candidates together.
     """
 
@@ -43,11 +57,14 @@ class FidelityResult:
     candidate_kv_bytes: int
     report: KLReport
     kl_by_domain: Mapping[str, float]
+    kl_by_position: tuple[float, ...]
+    worst: tuple[Worst, ...]
     machine: str
     versions: Mapping[str, str]
     ids_sha256: str
     corpus_sha256: str | None
     seconds: float
+    left_out: float | None = None
 
     @property
     def reference_token_bytes(self) -> float:
@@ -80,7 +97,7 @@ def ids_digest(sequences: Sequence[Sequence[int]]) -> str:
 
 
 def run_fidelity(
-    reference: StackConfig,
+    reference: StackConfig | StoredReference,
     candidates: Sequence[StackConfig],
     sequences: Sequence[Sequence[int]],
     *,
@@ -92,7 +109,8 @@ def run_fidelity(
     progress: Progress | None = None,
     start: Callable[[StackConfig], Arm] = start_worker,
 ) -> list[FidelityResult]:
-    """KL(reference || candidate) of each candidate over the same sequences, in the candidates' order.
+    """KL(reference || candidate) of each candidate over the same sequences, in the candidates' order. A stored
+    reference must be of these sequences and this protocol.
 
     sequences: token ids, all of one length; the last token of each is only a target. protocol, tail: see
     `evals.protocol`. floor_sequences: how many of them the A/A floor repeats (native reference only; 0 for none).
@@ -112,14 +130,19 @@ def run_fidelity(
         raise errors.InvalidValue("floor_sequences", floor_sequences, "an integer >= 0")
     plan = Plan(protocol, len(sequences[0]) - 1, tail)
     check_sequences(sequences, plan)
-    for config in (reference, *candidates):
-        parse_kv(config.kv)
-    repeats = min(floor_sequences, len(sequences)) if parse_kv(reference.kv).kind == "native" else 0
+    stored = reference if isinstance(reference, StoredReference) else None
+    config = reference.config if isinstance(reference, StoredReference) else reference
+    for each in (config, *candidates):
+        parse_kv(each.kv)
+    if stored is not None:
+        stored.check(plan, ids_digest(sequences))
+    repeats = min(floor_sequences, len(sequences)) if parse_kv(config.kv).kind == "native" and stored is None else 0
+    configs = (*(() if stored else (config,)), *candidates)
     with ExitStack() as stack:
-        arms = [stack.enter_context(start(config)) for config in (reference, *candidates)]
+        arms = [stack.enter_context(start(each)) for each in configs]
         for arm in arms:
             arm.wait_ready()
-        run = _Run(plan, (reference, *candidates), arms, progress or _silent, len(sequences) * len(arms) + repeats)
+        run = _Run(plan, configs, arms, stored, progress or _silent, len(sequences) * len(arms) + repeats)
         for i, ids in enumerate(sequences):
             run.sequence(i, ids, repeat=i < repeats)
     seconds = time.monotonic() - began
@@ -128,35 +151,56 @@ def run_fidelity(
     return [
         FidelityResult(
             plan=plan,
-            reference=reference,
-            candidate=config,
-            reference_live=run.traces[0].doc["kv_status"],
+            reference=config,
+            candidate=candidate,
+            reference_live=run.base["kv_status"],
             candidate_live=trace.doc["kv_status"],
-            reference_kv_bytes=_kv_bytes(run.traces[0]),
+            reference_kv_bytes=run.base["kv_bytes"],
             candidate_kv_bytes=_kv_bytes(trace),
             report=kl_report(parts, total=total, floor=floor),
             kl_by_domain={} if labels is None else _by_label(parts, labels),
+            kl_by_position=tuple(np.stack([part.kl for part in parts]).mean(axis=0).tolist()),
+            worst=_worst(parts, plan, sequences),
             machine=trace.doc["machine"],
             versions=dict(trace.doc["versions"]),
             ids_sha256=ids_digest(sequences),
             corpus_sha256=corpus_sha256,
             seconds=seconds,
+            left_out=left_out,
         )
-        for config, trace, parts in zip(candidates, run.traces[1:], run.parts, strict=True)
+        for candidate, trace, parts, left_out in zip(
+            candidates, run.traces[-len(candidates) :], run.parts, run.left_out, strict=True
+        )
     ]
 
 
 class _Run:
-    """The state of one run: what has been scored so far. `traces` holds each arm's last answer without its arrays."""
+    """The state of one run: what has been scored so far. `traces` holds each arm's last answer without its arrays. The
+    first arm is the reference, unless that is `stored`."""
 
     def __init__(
-        self, plan: Plan, configs: Sequence[StackConfig], arms: Sequence[Arm], progress: Progress, work: int
+        self,
+        plan: Plan,
+        configs: Sequence[StackConfig],
+        arms: Sequence[Arm],
+        stored: StoredReference | None,
+        progress: Progress,
+        work: int,
     ) -> None:
-        self.plan, self.configs, self.arms = plan, configs, arms
+        self.plan, self.configs, self.arms, self.stored = plan, configs, arms, stored
         self.progress, self.work, self.done = progress, work, 0
         self.traces: list[Trace] = [Trace({}, {}) for _ in arms]
-        self.parts: list[list[PositionScores]] = [[] for _ in arms[1:]]
+        self.first = 0 if stored else 1  # of the candidates
+        self.parts: list[list[PositionScores]] = [[] for _ in arms[self.first :]]
+        self.left_out: list[float | None] = [None for _ in self.parts]
         self.floor: list[PositionScores] = []
+
+    @property
+    def base(self) -> Mapping[str, Any]:
+        """The reference's live scheme and bytes."""
+        if self.stored is not None:
+            return self.stored.about
+        return {"kv_status": self.traces[0].doc["kv_status"], "kv_bytes": _kv_bytes(self.traces[0])}
 
     def sequence(self, i: int, ids: Sequence[int], *, repeat: bool) -> None:
         """Feed one sequence to all arms at the same time and score what comes back.
@@ -166,13 +210,24 @@ class _Run:
         fed, goal = ids[: self.plan.length], targets(ids, self.plan)
         for arm in self.arms:
             arm.ask(self.plan.probe(fed))
-        base = self._rows(0, i)
+        full = self._reference(i)
         if repeat:
             self.arms[0].ask(self.plan.recut(fed))
-        for arm_index in range(1, len(self.arms)):
-            self.parts[arm_index - 1].append(score_positions(base, self._rows(arm_index, i), goal))
+        for k, parts in enumerate(self.parts):
+            rows = self._rows(self.first + k, i)
+            parts.append(score_positions(full(rows), rows, goal))
+            if self.stored is not None and i == 0:
+                self.left_out[k] = self.stored.left_out(rows)
         if repeat:
-            self.floor.append(score_positions(base, self._rows(0, i), goal))
+            rows = self._rows(0, i)
+            self.floor.append(score_positions(full(rows), rows, goal))
+
+    def _reference(self, i: int) -> Full:
+        """The reference's logits of a sequence, by a candidate's."""
+        if self.stored is not None:
+            return self.stored.full(i)
+        rows = self._rows(0, i)
+        return lambda _candidate: rows
 
     def _rows(self, arm: int, i: int) -> np.ndarray:
         """The scored rows of the probe that `arm` was asked last."""
@@ -191,6 +246,17 @@ def _silent(label: str, done: int, total: int | None) -> None:
 
 def _kv_bytes(trace: Trace) -> int:
     return sum(int(cache["kv_bytes"]) for cache in trace.doc["caches"])
+
+
+def _worst(parts: Sequence[PositionScores], plan: Plan, sequences: Sequence[Sequence[int]]) -> tuple[Worst, ...]:
+    """The positions of the largest KL, with the tokens before and after them."""
+    found = [
+        (float(kl), -i, -position)
+        for i, part in enumerate(parts)
+        for position, kl in zip(plan.rows, part.kl, strict=True)
+    ]
+    places = [(kl, -i, -position) for kl, i, position in sorted(found, reverse=True)[:WORST]]
+    return tuple(Worst(i, at, kl, tuple(sequences[i][max(at - CONTEXT, 0) : at + 2])) for kl, i, at in places)
 
 
 def _by_label(parts: Sequence[PositionScores], labels: Sequence[str]) -> dict[str, float]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab.console import Output, progress_callback, wide_console
+from lab.console import Output, progress_callback, size, wide_console
 from lab.flags import DEFAULT_MODEL, add_tier_flags, tier_kv
 
 if TYPE_CHECKING:
@@ -26,7 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_tier_flags(parser, "--candidate")
     parser.add_argument("--stack", default="engine", choices=("engine", "mlx-lm", "optiq"), help="who runs all arms")
     parser.add_argument("--dtype", default="auto", help="auto (the checkpoint's own), float32, bfloat16 or float16")
-    parser.add_argument("--sequences", type=int, default=16, metavar="N", help="texts of the frozen set, at most 64")
+    parser.add_argument(
+        "--corpus", default="frozen", metavar="NAME", help="frozen (default), wikipedia, qasper, agents or tools"
+    )
+    parser.add_argument("--sequences", type=int, default=16, metavar="N", help="texts of the set, at most 64")
     parser.add_argument("--length", type=int, default=128, metavar="N", help="tokens of each that are fed")
     parser.add_argument("--tail", type=int, metavar="N", help="tokens fed one at a time, with step (default: 32)")
     parser.add_argument(
@@ -35,6 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("step", "forward"),
         help="step: prefill, convert, then token by token, as served; forward: convert after token 1, then one forward",
     )
+    parser.add_argument("--candidate-model", metavar="M", help="weights of the candidates (default: the reference's)")
+    parser.add_argument("--candidate-dtype", metavar="D", help="dtype of the candidates (default: the reference's)")
+    parser.add_argument("--chunk", type=int, default=2048, metavar="N", help="prompt tokens a forward of the reference")
+    parser.add_argument("--candidate-chunk", type=int, metavar="N", help="of the candidates (default: the same)")
+    parser.add_argument("--save-reference", metavar="FILE", help="run the reference alone and keep what KL needs of it")
+    parser.add_argument("--reference-file", metavar="FILE", help="such a file in place of running the reference")
     parser.add_argument("--plot", metavar="FILE", help="also draw bytes per token against KL, as .png or .svg")
     parser.add_argument("--fidelity-class", choices=CLASSES, help="also judge each candidate by this class's gate")
 
@@ -42,39 +54,66 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Exit code 1 when a gate was asked for and a candidate fails it, else 0."""
     from engine import errors, load_tokenizer, parse_kv, resolve_model
-    from evals.corpus import SHA256, domains, sequences
-    from evals.fidelity import run_fidelity
+    from evals.corpora import find_corpus
+    from evals.corpus import cut, first
+    from evals.fidelity import ids_digest, run_fidelity
+    from evals.protocol import Plan
+    from evals.stored import read_reference, store_reference
     from oracles.contract import StackConfig
 
     out = Output(as_json=args.json)
     if args.protocol == "forward" and args.tail is not None:
         raise errors.InvalidValue("--tail", args.tail, "only with --protocol step: forward feeds one forward")
+    tail = DEFAULT_TAIL if args.tail is None else args.tail
+    if args.save_reference is not None and args.reference_file is not None:
+        raise errors.InvalidValue("--save-reference", args.save_reference, "without --reference-file")
     if args.plot is not None:
         from lab.kl_figure import check_file
 
         check_file("--plot", args.plot)
-    asked = str(tier_kv(args, "--candidate", out, DEFAULT_CANDIDATE))
+    other = any(value is not None for value in (args.candidate_model, args.candidate_dtype, args.candidate_chunk))
+    asked = str(tier_kv(args, "--candidate", out, "native" if other else DEFAULT_CANDIDATE))
     names = [str(parse_kv(name)) for name in asked.split(",")]
     if len(set(names)) != len(names):
         raise errors.InvalidValue("--candidate", asked, "each scheme once")
+    corpus = find_corpus(args.corpus)
+    texts = first(corpus.items(), args.sequences)
     with progress_callback() as progress:
         folder = resolve_model(args.model, progress=progress)
-        ids = sequences(load_tokenizer(folder), args.sequences, args.length + 1)
-
-        def arm(kv: str) -> StackConfig:
-            return StackConfig(stack=args.stack, model=str(folder), dtype=args.dtype, kv=kv, blas=args.blas)
-
+        tokenizer = load_tokenizer(folder)
+        ids = cut(tokenizer, texts, args.length + 1)
+        reference = StackConfig(
+            stack=args.stack,
+            model=str(folder),
+            dtype=args.dtype,
+            kv=str(parse_kv(args.reference)),
+            blas=args.blas,
+            chunk=args.chunk,
+        )
+        plan = Plan(args.protocol, args.length, tail)
+        if args.save_reference is not None:
+            path = Path(args.save_reference)
+            store_reference(reference, ids, path, plan=plan, ids_sha256=ids_digest(ids), progress=progress)
+            out.line(f"reference: {path} ({size(path.stat().st_size)})")
+            out.document({"model": args.model, "corpus": args.corpus, "reference": str(path)}, always=True)
+            return 0
+        changed = replace(
+            reference,
+            model=str(resolve_model(args.candidate_model, progress=progress)) if args.candidate_model else str(folder),
+            dtype=args.candidate_dtype or args.dtype,
+            chunk=args.candidate_chunk or args.chunk,
+        )
         results = run_fidelity(
-            arm(str(parse_kv(args.reference))),
-            [arm(name) for name in names],
+            reference if args.reference_file is None else read_reference(Path(args.reference_file)),
+            [replace(changed, kv=name) for name in names],
             ids,
             protocol=args.protocol,
-            tail=DEFAULT_TAIL if args.tail is None else args.tail,
-            labels=domains(args.sequences),
-            corpus_sha256=SHA256,
+            tail=tail,
+            labels=tuple(text.domain for text in texts),
+            corpus_sha256=corpus.sha256,
             progress=progress,
         )
-    return show(out, results, args)
+    return show(out, results, args, tokenizer.decode)
 
 
 def details(result: FidelityResult) -> str:
@@ -97,7 +136,19 @@ def details(result: FidelityResult) -> str:
     )
 
 
-def show(out: Output, results: list[FidelityResult], args: argparse.Namespace) -> int:
+def worst(result: FidelityResult, decode: Callable[[Sequence[int]], str]) -> str:
+    """The positions of the largest KL, with the text before them and the token that follows."""
+    lines = [
+        f"    {place.kl:.3g} in text {place.sequence} at {place.position}: "
+        f"{decode(place.context[:-1])!r} -> {decode(place.context[-1:])!r}"
+        for place in result.worst
+    ]
+    return "\n".join(["  largest KL:", *lines])
+
+
+def show(
+    out: Output, results: list[FidelityResult], args: argparse.Namespace, decode: Callable[[Sequence[int]], str]
+) -> int:
     """Print the table, smallest cache first, and the JSON document; draw the plot."""
     from rich.table import Table
 
@@ -132,6 +183,9 @@ def show(out: Output, results: list[FidelityResult], args: argparse.Namespace) -
     wide_console(out).print(table)
     for result in results:
         out.line(details(result))
+        out.line(worst(result, decode))
+        if result.left_out is not None:
+            out.line(f"  stored reference: its mean KL falls short by {result.left_out:.2g} on the first text")
     if args.plot is not None:
         from lab.kl_figure import draw, save
 
@@ -141,7 +195,8 @@ def show(out: Output, results: list[FidelityResult], args: argparse.Namespace) -
     first = results[0]
     if first.report.floor is not None:
         out.line(f"A/A floor: mean {first.report.floor.kl_mean:.3g}, max {first.report.floor.kl_max:.3g} nats")
-    out.line(f"{first.plan.protocol} protocol, {args.sequences} x {args.length} tokens, {first.seconds:.0f} s")
+    what = f"{args.corpus} texts, {args.sequences} x {args.length} tokens"
+    out.line(f"{first.plan.protocol} protocol, {what}, {first.seconds:.0f} s")
     documents: list[dict[str, Any]] = []
     failed = False
     for result in results:
@@ -154,5 +209,8 @@ def show(out: Output, results: list[FidelityResult], args: argparse.Namespace) -
                 f"{result.candidate.kv}: gate {args.fidelity_class} {verdict.status}; {'; '.join(verdict.reasons)}"
             )
         documents.append(document)
-    out.document({"model": args.model, "blas": args.blas, "ok": not failed, "results": documents}, always=True)
+    out.document(
+        {"model": args.model, "corpus": args.corpus, "blas": args.blas, "ok": not failed, "results": documents},
+        always=True,
+    )
     return 1 if failed else 0

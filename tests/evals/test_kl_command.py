@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,9 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     class Tokens:
         def encode(self, text: str) -> list[int]:
             return [ord(c) % 40 for c in text]
+
+        def decode(self, ids: Sequence[int]) -> str:
+            return " ".join(map(str, ids))
 
     monkeypatch.setattr("evals.fidelity.run_fidelity", run)
     monkeypatch.setattr("engine.resolve_model", lambda name, progress=None: f"/models/{name}", raising=False)
@@ -108,6 +112,27 @@ def test_flags_reach_the_arms(fake: list[dict[str, Any]]) -> None:
     assert fake[0]["reference"] == StackConfig(**want, kv="kv8")
     assert fake[0]["candidates"] == [StackConfig(**want, kv="kv4")]
     assert fake[0]["protocol"] == "forward"
+
+
+def test_candidates_may_have_other_weights_and_chunks(fake: list[dict[str, Any]]) -> None:
+    flags = ["--candidate-model", "packed", "--candidate-dtype", "bfloat16", "--chunk", "64", "--candidate-chunk", "32"]
+    assert main(["kl", "--model", "m", *flags, *SMALL]) == 0
+    assert fake[0]["reference"] == StackConfig(stack="engine", model="/models/m", chunk=64, blas="bundled")
+    want = StackConfig(stack="engine", model="/models/packed", dtype="bfloat16", chunk=32, blas="bundled")
+    assert fake[0]["candidates"] == [want]
+
+
+def test_the_largest_kl_is_shown_with_its_text(fake: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["kl", "--model", "m", "--candidate", "kv2", *SMALL]) == 0
+    out = capsys.readouterr().out
+    (result,) = last_line(out)["results"]
+    worst = result["worst"]
+    assert [place["kl"] for place in worst] == sorted((place["kl"] for place in worst), reverse=True)
+    assert worst[0]["kl"] == result["report"]["kl_max"]
+    assert 12 <= worst[0]["position"] < 16  # the tail is what counts
+    assert f"in text {worst[0]['sequence']} at {worst[0]['position']}: " in out
+    assert len(result["kl_by_position"]) == 4
+    assert sum(result["kl_by_position"]) / 4 == pytest.approx(result["report"]["kl"]["value"])
 
 
 def test_with_json_stdout_holds_the_document_alone(

@@ -1,0 +1,67 @@
+"""`frontier perplexity`: of one model and KV scheme on a frozen text set, under a protocol that has a name."""
+
+from __future__ import annotations
+
+import argparse
+
+from lab.console import Output, progress_callback
+from lab.flags import DEFAULT_MODEL
+
+HELP = "teacher-forced perplexity on a frozen text set, with an interval by text"
+EXAMPLE = "frontier perplexity --model smollm2-135m-instruct-fp32 --corpus wikipedia --sequences 16 --length 256"
+DEFAULT_TAIL = 32
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of `frontier perplexity`."""
+    parser.add_argument("--model", default=DEFAULT_MODEL, help=f"name, folder or hub id (default: {DEFAULT_MODEL})")
+    parser.add_argument("--kv", default="native", help="KV scheme")
+    parser.add_argument("--stack", default="engine", choices=("engine", "mlx-lm", "optiq"), help="who runs it")
+    parser.add_argument("--dtype", default="auto", help="auto (the checkpoint's own), float32, bfloat16 or float16")
+    parser.add_argument(
+        "--corpus", default="frozen", metavar="NAME", help="frozen (default), wikipedia, qasper, agents or tools"
+    )
+    parser.add_argument("--sequences", type=int, default=16, metavar="N", help="texts of the set (default: 16)")
+    parser.add_argument("--length", type=int, default=256, metavar="N", help="tokens of each that are fed")
+    parser.add_argument("--tail", type=int, metavar="N", help="tokens fed one at a time, with step (default: 32)")
+    parser.add_argument(
+        "--protocol",
+        default="forward",
+        choices=("step", "forward"),
+        help="forward: all but the first position, in one forward; step: the tail, token by token, as served",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Exit code 0."""
+    from engine import errors, load_tokenizer, parse_kv, resolve_model
+    from evals.corpora import find_corpus
+    from evals.corpus import cut, first
+    from evals.perplexity import run_perplexity
+    from oracles.contract import StackConfig
+
+    out = Output(as_json=args.json)
+    if args.protocol == "forward" and args.tail is not None:
+        raise errors.InvalidValue("--tail", args.tail, "only with --protocol step: forward feeds one forward")
+    tail = DEFAULT_TAIL if args.tail is None else args.tail
+    corpus, kv = find_corpus(args.corpus), str(parse_kv(args.kv))
+    texts = first(corpus.items(), args.sequences)
+    with progress_callback() as progress:
+        folder = resolve_model(args.model, progress=progress)
+        ids = cut(load_tokenizer(folder), texts, args.length + 1)
+        config = StackConfig(stack=args.stack, model=str(folder), dtype=args.dtype, kv=kv, blas=args.blas)
+        result = run_perplexity(config, ids, protocol=args.protocol, tail=tail, progress=progress)
+    # What two numbers must share to be compared, in one word.
+    tails = f"-tail{tail}" if args.protocol == "step" else ""
+    name = f"{args.corpus}-{args.sequences}x{args.length}-{args.protocol}{tails}"
+    found = result.perplexity
+    span = "one text has no interval"
+    if found.low is not None and found.high is not None:
+        span = f"95 % interval by text {found.low:.4g} to {found.high:.4g}"
+    out.line(f"perplexity {found.value:.4g}, {span}")
+    out.line(f"protocol {name}, texts {corpus.sha256[:16]}, {result.scored} positions, KV {result.live}")
+    out.document(
+        {"model": args.model, "protocol": name, "corpus_sha256": corpus.sha256, "blas": args.blas, **result.as_dict()},
+        always=True,
+    )
+    return 0
