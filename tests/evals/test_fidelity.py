@@ -150,7 +150,7 @@ def test_broken_logits_are_refused(wrong: str, match: str) -> None:
         ((NATIVE, [NATIVE], [SEQUENCES[0], SEQUENCES[1][:9]]), {"tail": 4}, "sequence 1='9 tokens'"),
         ((NATIVE, [NATIVE], SEQUENCES), {"tail": 16}, r"tail=16 .*allowed: 1\.\.15"),
         ((NATIVE, [NATIVE], SEQUENCES), {"tail": 0}, "tail"),
-        ((NATIVE, [NATIVE], SEQUENCES), {"protocol": "chunk"}, "allowed: step, forward"),
+        ((NATIVE, [NATIVE], SEQUENCES), {"protocol": "chunk"}, "allowed: step, served, forward"),
         ((NATIVE, [NATIVE], [[1, 2]]), {"protocol": "forward"}, "length"),
         ((NATIVE, [NATIVE], SEQUENCES), {"tail": 4, "labels": ["prose"]}, "labels"),
         ((NATIVE, [NATIVE], SEQUENCES), {"tail": 4, "floor_sequences": -1}, "floor_sequences"),

@@ -53,7 +53,7 @@ def test_progress_counts_finished_sequences() -> None:
         ("native", [SEQUENCES[0], SEQUENCES[1][:9]], {}, "sequence 1='9 tokens'"),
         ("native", [[1, 2]], {}, "length=1"),
         ("native", SEQUENCES, {"protocol": "step", "tail": 16}, "tail=16"),
-        ("native", SEQUENCES, {"protocol": "chunk"}, "allowed: step, forward"),
+        ("native", SEQUENCES, {"protocol": "chunk"}, "allowed: step, served, forward"),
         ("kv9", SEQUENCES, {}, "kv='kv9'"),
     ],
 )
