@@ -32,7 +32,7 @@ test: $(READY_DEV) ## ruff, mypy and pytest (the gates are tests)
 test-matrix: $(READY_DEV) ## the slow cells: all families and dtypes, packaging
 	FRONTIER_BLAS=bundled $(BIN)/pytest -m matrix
 
-test-nightly: $(READY_DEV) ## ten thousand random schedules of batches (about an hour)
+test-nightly: $(READY_DEV) ## ten thousand random schedules of batches, levers in every module (about an hour)
 	FRONTIER_BLAS=bundled $(BIN)/pytest -m nightly
 
 lock: $(READY_DEV) ## write requirements.lock from pyproject.toml; pins that still fit are kept

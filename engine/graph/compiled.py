@@ -1,7 +1,8 @@
 """A lever: one decode step of all rows as a compiled trace over buffers of a fixed size.
 
 Equal bits on an x86-64 CPU with MLX's own BLAS, where sums run in the order of keys (tests/oracles/test_compiled.py has
-every architecture); never on CUDA, where any mask changes those of attention. A trace serves until a buffer grows.
+every architecture); never on CUDA, where any mask changes those of attention. A trace serves until a buffer grows or
+keys go past its reach.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The compiled decode step: each row has the bits of the step that is not compiled.
 
-Every architecture runs over the fixed buffers and their masks; fused kernels are built for some of each kind, since the
-compiler takes up to half a minute a model.
+Over the fixed buffers and their masks run models of each kind, and every architecture in `make test-nightly`; fused
+kernels are built for a few, since the compiler takes up to half a minute a model.
 """
 
 from __future__ import annotations
@@ -26,7 +26,12 @@ from oracles.tiny import tiny_model
 
 LENGTHS = (1, 5, 12, 23)  # one token, below and above the windows (8) and chunks (7) of the tiny models
 QUICK = ("llama", "gpt_oss")
-FUSED = ("gemma3_text", "qwen3_next", "mamba2")
+FUSED = ("gemma3_text", "qwen3_next", "mamba2", "qwen3_moe", "gemma3n", "rwkv7", "kimi_linear", "lfm2")
+# One of each kind of cache and mixer.
+KINDS = (
+    *("gemma3_text", "gemma3n", "cohere2", "exaone4", "qwen3_next", "kimi_linear", "mamba2", "rwkv7", "lfm2"),
+    *("recurrent_gemma", "falcon_h1", "bailing_moe_linear", "deepseek_v3", "llama4"),
+)
 REFUSED = ("bitnet", "muse_spark", "olmo")  # engine/graph/families/refused.py
 ALL = sorted(name for name in recipes() if "-" not in name and name not in REFUSED)
 
@@ -94,13 +99,19 @@ def test_a_compiled_step_has_the_same_bits(worker: Worker, name: str) -> None:
     compiled_equals_plain(worker.make(find_recipe(name), Form()))
 
 
-@pytest.mark.matrix
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", FUSED)
 def test_a_compiled_step_has_the_same_bits_in_more_modules(worker: Worker, name: str) -> None:
     compiled_equals_plain(worker.make(find_recipe(name), Form()))
 
 
 @pytest.mark.matrix
+@pytest.mark.parametrize("name", KINDS)
+def test_fixed_buffers_keep_the_bits(worker: Worker, unfused: None, name: str) -> None:
+    compiled_equals_plain(worker.make(find_recipe(name), Form()))
+
+
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ALL)
 def test_fixed_buffers_keep_the_bits_in_every_module(worker: Worker, unfused: None, name: str) -> None:
     compiled_equals_plain(worker.make(find_recipe(name), Form()))

@@ -1,4 +1,8 @@
-"""Rows of unequal length beside each other, in every architecture: each equals its solo run (bundled BLAS)."""
+"""Rows of unequal length beside each other, in every architecture: each equals its solo run (bundled BLAS).
+
+`make test-matrix` holds the rows of every module against mlx-lm; against the engine's own solo runs most of them wait
+for `make test-nightly`.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +71,7 @@ def test_rows_equal_their_solo_runs(worker: Worker, name: str) -> None:
     rows_equal_solo(worker.make(find_recipe(name), Form()))
 
 
-@pytest.mark.matrix
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", REST)
 def test_rows_equal_their_solo_runs_in_the_other_modules(worker: Worker, name: str) -> None:
     rows_equal_solo(worker.make(find_recipe(name), Form()))
