@@ -59,7 +59,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def chosen(args: argparse.Namespace) -> list[tuple[Task, int | None]]:
-    """The tasks, and how many items of each. Errors: `UnknownField` for a task, `InvalidValue` for a number."""
+    """The tasks, and how many items of each. Errors: `UnknownField` for a task, `InvalidValue` for a number,
+    `evals.sources.MissingData` for one whose data was not fetched."""
     from engine import errors
     from evals.tasks import load_task
     from evals.tiers import TIERS
@@ -68,7 +69,10 @@ def chosen(args: argparse.Namespace) -> list[tuple[Task, int | None]]:
     names = args.tasks.split(",") if args.tasks else list(tier)
     if len(set(names)) != len(names):
         raise errors.InvalidValue("--tasks", args.tasks, "each task once")
-    return [(load_task(name), args.items if args.items is not None else tier.get(name)) for name in names]
+    tasks = [load_task(name) for name in names]
+    for task in tasks:
+        task.items()  # before a model is loaded: data may be missing
+    return [(task, tier.get(task.name) if args.items is None else args.items) for task in tasks]
 
 
 def open_backend(args: argparse.Namespace) -> Backend:
