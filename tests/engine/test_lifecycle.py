@@ -51,7 +51,7 @@ class Scripted(Method):
     """Emits 1, 2, 3 ... for each row. A prompt that begins with 40 fails its prefill, with 41 its third token, with 42
     the whole step."""
 
-    def __init__(self, decoder: object, kv: object, *, chunk: int, together: bool) -> None:
+    def __init__(self, decoder: object, kv: object, *, chunk: int, together: bool, compiled: object) -> None:
         self.chunk, self.open_rows = chunk, set[FakeRow]()
 
     def open(self, task: Task) -> FakeRow:
