@@ -134,6 +134,7 @@ def test_the_shared_rate_counts_only_while_all_rows_decode() -> None:
         together_s([[0.0, 1.0], [2.0, 3.0]])
 
 
+@pytest.mark.matrix
 def test_both_stacks_feed_the_same_tokens_and_answer_each_arrival() -> None:
     folder = str(build(["llama"], "tiny", "float32")["llama"])
     sizes = Sizes(prompt=40, decode=16, chunk=4)
@@ -153,6 +154,7 @@ def test_both_stacks_feed_the_same_tokens_and_answer_each_arrival() -> None:
     assert fed == [[12, 55, 55]] * 2
 
 
+@pytest.mark.matrix
 def test_a_row_alone_has_the_bits_that_it_has_in_a_batch_and_a_planted_difference_is_found() -> None:
     table = measure_in_child("bundled")
     assert len(table["rows"]) == 2 * 17

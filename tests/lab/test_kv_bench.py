@@ -161,6 +161,7 @@ def test_a_cache_probe_of_nothing_is_refused(fields: dict[str, int]) -> None:
         CacheProbe(token_ids=(1,), **fields)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(("stack", "kv"), [("engine", "mixed"), ("optiq", "mixed"), ("mlx-lm", "native")])
 def test_stacks_convert_and_step_over_the_same_context(stack: str, kv: str) -> None:
     folder = str(build(["gemma3_text"], "tiny", "float32")["gemma3_text"])

@@ -20,6 +20,7 @@ def probes(request: pytest.FixtureRequest) -> Iterator[dict[str, Future[Shown]]]
         yield {name: pool.submit(probe_fault, name) for name in sorted(chosen)}
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("name", sorted(FAULTS))
 def test_the_fault_is_still_there(name: str, probes: dict[str, Future[Shown]]) -> None:
     shown = probes[name].result()
