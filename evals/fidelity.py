@@ -145,9 +145,7 @@ def run_fidelity(
             arm.wait_ready()
         run = _Run(plan, configs, arms, stored, progress or _silent, len(sequences) * len(arms) + repeats)
         for i, ids in enumerate(sequences):
-            members = range(i - i % group, min(i - i % group + group, len(sequences)))
-            beside = [sequences[k][: plan.length] for k in members if k != i]
-            run.sequence(i, ids, beside, repeat=i < repeats)
+            run.sequence(i, ids, plan.beside(i, sequences), repeat=i < repeats)
     seconds = time.monotonic() - began
     total = len(sequences) * len(plan.rows)
     floor = floor_report(run.floor) if run.floor else None

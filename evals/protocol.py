@@ -83,6 +83,12 @@ class Plan:
             return Probe(token_ids=tuple(ids), tail=self.tail, beside=tuple(map(tuple, beside)))
         return Probe(token_ids=tuple(ids), head=1)
 
+    def beside(self, i: int, sequences: Sequence[Sequence[int]]) -> list[Sequence[int]]:
+        """What is fed of the other sequences of the group of sequence i."""
+        first = i - i % self.group
+        members = range(first, min(first + self.group, len(sequences)))
+        return [sequences[k][: self.length] for k in members if k != i]
+
     def recut(self, ids: Sequence[int]) -> Probe:
         """The same tokens cut into other forwards, for the A/A floor of a native reference: one cut halfway."""
         return replace(

@@ -106,7 +106,7 @@ def store_reference(
         arm.wait_ready()
         for i, ids in enumerate(sequences):
             progress("reference", i, len(sequences))
-            trace = arm.probe(plan.probe(ids[: plan.length]))
+            trace = arm.probe(plan.probe(ids[: plan.length], plan.beside(i, sequences)))
             logits = scored_logits(trace, config, plan, i)
             first = logits if i == 0 else first
             parts.append(keep(logits, targets(ids, plan)))

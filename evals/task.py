@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from engine import errors
 from evals.sources import Source
 
 
@@ -37,13 +38,17 @@ class Choices:
 class Generation:
     """What comes after `prompt`, a text or chat messages, greedily: at most max_tokens, up to a stop string.
 
-    tools: definitions that go through the chat template.
+    tools: definitions that go through the chat template; with a text they are `errors.InvalidValue`.
     """
 
     prompt: str | tuple[Mapping[str, Any], ...]
     max_tokens: int
     stop: tuple[str, ...] = ()
     tools: tuple[Mapping[str, Any], ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.tools is not None and isinstance(self.prompt, str):
+            raise errors.InvalidValue("tools", len(self.tools), "None for a text: they go through the chat template")
 
 
 Question = Choices | Generation

@@ -78,6 +78,19 @@ def add_tier_flags(group: argparse._ActionsContainer, flag: str) -> None:
     )
 
 
+def add_text_flags(parser: argparse.ArgumentParser, *, length: int) -> None:
+    """What is fed, to which model, by whom: for commands that score frozen texts."""
+    parser.add_argument("--model", default=DEFAULT_MODEL, help=f"name, folder or hub id (default: {DEFAULT_MODEL})")
+    parser.add_argument("--stack", default="engine", choices=("engine", "mlx-lm", "optiq"), help="who runs it")
+    parser.add_argument("--dtype", default="auto", help="auto (the checkpoint's own), float32, bfloat16 or float16")
+    parser.add_argument(
+        "--corpus", default="frozen", metavar="NAME", help="frozen (default), wikipedia, qasper, agents or tools"
+    )
+    parser.add_argument("--sequences", type=int, default=16, metavar="N", help="texts of the set, at most 64")
+    parser.add_argument("--length", type=int, default=length, metavar="N", help=f"tokens of each (default: {length})")
+    parser.add_argument("--tail", type=int, metavar="N", help="tokens fed one at a time (default: 32)")
+
+
 def tier_kv(args: argparse.Namespace, flag: str, out: Output, default: str | None = None) -> str | None:
     """The value of `flag`: what was given, or what --l1 or --l2 stands for, which is then printed, or `default`.
 

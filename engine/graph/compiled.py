@@ -40,14 +40,13 @@ class CompiledStep:
     def __init__(self, decoder: Decoder, bound: int = GEOMETRIES) -> None:
         self._decoder, self._bound = decoder, bound
         specs = decoder.spec.caches
-        self._first = [specs.index(spec) for spec in dict.fromkeys(specs)]  # a cache for each place that differs
-        self._group = [list(dict.fromkeys(specs)).index(spec) for spec in specs]
+        self._group = [list(dict.fromkeys(specs)).index(spec) for spec in specs]  # caches of one spec have one place
         self._traces: dict[Geometry, Step] = {}
         self.counts = Counts()
 
     def __call__(self, ids: mx.array, rows: Sequence[Caches]) -> mx.array | None:
         """The next ids [B] of rows that have all begun -> logits [B, V]; appends to every cache."""
-        placed = [[cache.place() if isinstance(cache, BufferedKV) else (0, 0, 0) for cache in row] for row in rows]
+        placed = [self._places(row) for row in rows]
         geometry = Geometry.of(rows, max(end for row in placed for _, _, end in row))
         if geometry not in self._traces:
             if len(self._traces) >= self._bound:
@@ -56,16 +55,26 @@ class CompiledStep:
             self._traces[geometry] = mx.compile(self._trace(geometry))
             self.counts.geometries += 1
         self.counts.steps += 1
-        places = mx.array([[row[i] for i in self._first] for row in placed], mx.int32)
-        offset = mx.array([row[0].offset for row in rows], mx.int32)
+        places = mx.array(placed, mx.int32)
+        # Not the first cache's: a layer without attention has one in some models, and nothing comes into it.
+        offset = mx.array([max(cache.offset for cache in row) for row in rows], mx.int32)
         arrays = [array for layer in zip(*rows, strict=True) for cache in layer for array in cache.arrays()]
         logits, *arrays = self._traces[geometry](ids, places, offset, arrays)
         left = iter(arrays)
         for layer in zip(*rows, strict=True):
             for cache in layer:
                 held = cache.held()[1]
-                cache.hold(cache.after_one(), tuple(None if a is None else next(left) for a in held))
+                if any(a is not None for a in held):
+                    cache.hold(cache.after_one(), tuple(None if a is None else next(left) for a in held))
         return logits
+
+    def _places(self, row: Caches) -> list[tuple[int, int, int]]:
+        """Where a row's next token goes, by group; every cache that holds keys has made room for it."""
+        places = [(0, 0, 0)] * (max(self._group, default=0) + 1)
+        for cache, group in zip(row, self._group, strict=True):
+            if isinstance(cache, BufferedKV) and cache.keys is not None:
+                places[group] = cache.place()
+        return places
 
     def _trace(self, geometry: Geometry) -> Step:
         """The step of one geometry, to be compiled."""

@@ -137,8 +137,8 @@ def levers_of(given: Sequence[str]) -> tuple[tuple[str, str], ...]:
     for text, (name, value) in zip(given, pairs, strict=True):
         if name not in LEVERS:
             raise errors.UnknownField("--lever", name, tuple(LEVERS))
-        if not isinstance(LEVERS[name][0], str) or [n for n, _ in pairs].count(name) > 1:
-            raise errors.InvalidValue("--lever", text, "each lever once, and one whose value is a word")
+        if name == "kv" or not isinstance(LEVERS[name][0], str) or [n for n, _ in pairs].count(name) > 1:
+            raise errors.InvalidValue("--lever", text, "each lever once, one whose value is a word, and not kv")
         EngineConfig.from_dict({"model": "", name: value})
     return tuple(pairs)
 

@@ -19,25 +19,35 @@ if TYPE_CHECKING:
 HELP = "run frozen tasks on a model, resumable and item by item; compare: two runs paired by item; list, show"
 EXAMPLE = "frontier eval --tier smoke --kv kv8 && frontier eval compare base kv8"
 ACTIONS = ("run", "compare", "list", "show")
-# Its packed form is the same values and takes ten times as long on a CPU.
-DEFAULT_MODEL = "smollm2-135m-instruct-fp32"
-GROUP = 8
+# What a run is without flags. The model's packed form is the same values and takes ten times as long on a CPU.
+RUN = {
+    "model": "smollm2-135m-instruct-fp32",
+    "tier": "smoke",
+    "kv": "native",
+    "dtype": "auto",
+    "batch": 8,
+    "backend": "engine",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of `frontier eval`."""
     parser.add_argument("action", nargs="?", choices=ACTIONS, default="run", help="default: run")
     parser.add_argument("runs", nargs="*", metavar="RUN", help="compare: reference and candidate; show: one run")
-    parser.add_argument("--model", default=DEFAULT_MODEL, help=f"name, folder or hub id (default: {DEFAULT_MODEL})")
-    parser.add_argument("--tasks", metavar="T[,T...]", help="default: all of the tier")
-    parser.add_argument("--tier", default="smoke", choices=("smoke", "nightly", "full"), help="how many items of each")
-    parser.add_argument("--items", type=int, metavar="N", help="items of each task, instead of the tier's")
-    parser.add_argument("--kv", default="native", help="KV scheme")
-    parser.add_argument("--dtype", default="auto", help="auto (the checkpoint's own), float32, bfloat16 or float16")
-    parser.add_argument("--batch", type=int, default=GROUP, metavar="N", help=f"items asked at once (default: {GROUP})")
-    parser.add_argument("--backend", default="engine", metavar="B", help="engine, mlx-lm, or openai:URL (up to /v1)")
-    parser.add_argument("--label", help="what the runs are called together (default: model and KV scheme)")
-    parser.add_argument("--dry-run", action="store_true", help="ask one item of each task, and print how long all take")
+    parser.add_argument("--model", help=f"run: name, folder or hub id (default: {RUN['model']})")
+    parser.add_argument("--tasks", metavar="T[,T...]", help="run: default: all of the tier")
+    parser.add_argument("--tier", choices=("smoke", "nightly", "full"), help="run: how many items of each task")
+    parser.add_argument("--items", type=int, metavar="N", help="run: items of each task, instead of the tier's")
+    parser.add_argument("--kv", help="run: KV scheme (default: native)")
+    parser.add_argument("--dtype", help="run: auto (the checkpoint's own), float32, bfloat16 or float16")
+    parser.add_argument(
+        "--batch", type=int, metavar="N", help=f"run: items asked, and kept, at once (default: {RUN['batch']})"
+    )
+    parser.add_argument("--backend", metavar="B", help="run: engine, mlx-lm, or openai:URL (up to /v1)")
+    parser.add_argument("--label", help="run: what its tasks are called together (default: model and KV)")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="run: ask one item of each task, and print how long all take"
+    )
     parser.add_argument("--item", metavar="ID", help="show: one item in full")
     parser.add_argument("--db", metavar="URL", help="the lab's database (default: FRONTIER_DB, else ./lab.sqlite)")
 
@@ -50,12 +60,32 @@ def run(args: argparse.Namespace) -> int:
     wanted = {"run": 0, "list": 0, "show": 1, "compare": 2}[args.action]
     if len(args.runs) != wanted:
         raise errors.InvalidValue(f"frontier eval {args.action}", args.runs, f"{wanted} run(s) behind it")
+    settle(args)
     out = Output(as_json=args.json)
     if args.action == "run" and args.dry_run:
         return dry_run(args, out)
     with Store.open(args.db) as store:
         actions = {"run": run_tasks, "compare": compare_runs, "list": list_runs, "show": show_run}
         return actions[args.action](args, out, store)
+
+
+def settle(args: argparse.Namespace) -> None:
+    """Fill in what was left out of a run. Errors: `InvalidValue` for a flag of another action, and for a number."""
+    from engine import errors
+
+    flags = {"run": (*RUN, "tasks", "items", "label", "dry_run"), "show": ("item",), "list": (), "compare": ()}
+    known = {flag for each in flags.values() for flag in each}
+    for flag in sorted(known - set(flags[args.action])):
+        if vars(args)[flag] not in (None, False):
+            raise errors.InvalidValue(f"--{flag.replace('_', '-')}", vars(args)[flag], f"not with {args.action}")
+    for flag in ("batch", "items"):
+        if vars(args)[flag] is not None and vars(args)[flag] < 1:
+            raise errors.InvalidValue(f"--{flag}", vars(args)[flag], "an integer >= 1")
+    if args.dry_run and (args.label is not None or args.db is not None):
+        raise errors.InvalidValue("--dry-run", True, "without --label and --db: nothing is kept")
+    for flag, value in RUN.items():
+        if vars(args)[flag] is None:
+            setattr(args, flag, value)
 
 
 def chosen(args: argparse.Namespace) -> list[tuple[Task, int | None]]:

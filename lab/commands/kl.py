@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.console import Output, progress_callback, size, wide_console
-from lab.flags import DEFAULT_MODEL, add_tier_flags, tier_kv
+from lab.flags import add_text_flags, add_tier_flags, tier_kv
 
 if TYPE_CHECKING:
     from evals.fidelity import FidelityResult
@@ -18,23 +18,15 @@ HELP = "KL(reference || candidate) of KV schemes beside their bytes, over positi
 EXAMPLE = "frontier kl --model smollm2-135m-instruct-fp32 --reference native --candidate kv8,kv8/4,turbo:k8v3"
 CLASSES = ("L", "Q8", "QT")
 DEFAULT_TAIL, DEFAULT_BATCH = 32, 4
-DEFAULT_CANDIDATE = "kv8,kv4"
+DEFAULT_REFERENCE, DEFAULT_CANDIDATE = "native", "kv8,kv4"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of `frontier kl`."""
-    parser.add_argument("--model", default=DEFAULT_MODEL, help=f"name, folder or hub id (default: {DEFAULT_MODEL})")
-    parser.add_argument("--reference", default="native", metavar="KV", help="KV scheme of the reference")
+    add_text_flags(parser, length=128)
+    parser.add_argument("--reference", metavar="KV", help="KV scheme of the reference (default: native)")
     parser.add_argument("--candidate", metavar="KV[,KV...]", help=f"KV schemes to judge (default: {DEFAULT_CANDIDATE})")
     add_tier_flags(parser, "--candidate")
-    parser.add_argument("--stack", default="engine", choices=("engine", "mlx-lm", "optiq"), help="who runs all arms")
-    parser.add_argument("--dtype", default="auto", help="auto (the checkpoint's own), float32, bfloat16 or float16")
-    parser.add_argument(
-        "--corpus", default="frozen", metavar="NAME", help="frozen (default), wikipedia, qasper, agents or tools"
-    )
-    parser.add_argument("--sequences", type=int, default=16, metavar="N", help="texts of the set, at most 64")
-    parser.add_argument("--length", type=int, default=128, metavar="N", help="tokens of each that are fed")
-    parser.add_argument("--tail", type=int, metavar="N", help="tokens fed one at a time, with step (default: 32)")
     parser.add_argument(
         "--protocol",
         default="step",
@@ -70,13 +62,15 @@ def run(args: argparse.Namespace) -> int:
         raise errors.InvalidValue("--batch", args.batch, "only with --protocol served")
     group = 1 if args.protocol != "served" else DEFAULT_BATCH if args.batch is None else args.batch
     tail = DEFAULT_TAIL if args.tail is None else args.tail
-    if args.save_reference is not None and args.reference_file is not None:
-        raise errors.InvalidValue("--save-reference", args.save_reference, "without --reference-file")
+    check_files(args)
     if args.plot is not None:
         from lab.kl_figure import check_file
 
         check_file("--plot", args.plot)
     other = any(value is not None for value in (args.candidate_model, args.candidate_dtype, args.candidate_chunk))
+    for flag, count in (("--chunk", args.chunk), ("--candidate-chunk", args.candidate_chunk)):
+        if count is not None and count < 1:
+            raise errors.InvalidValue(flag, count, "an integer >= 1")
     asked = str(tier_kv(args, "--candidate", out, "native" if other else DEFAULT_CANDIDATE))
     names = [str(parse_kv(name)) for name in asked.split(",")]
     if len(set(names)) != len(names):
@@ -91,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
             stack=args.stack,
             model=str(folder),
             dtype=args.dtype,
-            kv=str(parse_kv(args.reference)),
+            kv=str(parse_kv(args.reference or DEFAULT_REFERENCE)),
             blas=args.blas,
             chunk=args.chunk,
         )
@@ -106,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
             reference,
             model=str(resolve_model(args.candidate_model, progress=progress)) if args.candidate_model else str(folder),
             dtype=args.candidate_dtype or args.dtype,
-            chunk=args.candidate_chunk or args.chunk,
+            chunk=args.chunk if args.candidate_chunk is None else args.candidate_chunk,
         )
         results = run_fidelity(
             reference if args.reference_file is None else read_reference(Path(args.reference_file)),
@@ -120,6 +114,22 @@ def run(args: argparse.Namespace) -> int:
             progress=progress,
         )
     return show(out, results, args, tokenizer.decode)
+
+
+def check_files(args: argparse.Namespace) -> None:
+    """Raise `InvalidValue` for a flag that a kept reference leaves without a meaning."""
+    from engine import errors
+
+    candidates = ("candidate", "l1", "l2", "candidate_model", "candidate_dtype", "candidate_chunk")
+    idle = {
+        "save_reference": (*candidates, "reference_file", "plot", "fidelity_class"),
+        "reference_file": ("reference",),
+    }
+    for name, without in idle.items():
+        for other in without if vars(args)[name] is not None else ():
+            if vars(args)[other] not in (None, False):
+                flags = [f"--{each.replace('_', '-')}" for each in (other, name)]
+                raise errors.InvalidValue(flags[0], vars(args)[other], f"not together with {flags[1]}")
 
 
 def details(result: FidelityResult) -> str:
@@ -162,9 +172,10 @@ def show(
     from lab.metrics import show as shown
 
     results = sorted(results, key=lambda result: result.candidate_token_bytes)
+    base = results[0].reference
     reference = shown("kv_token_bytes", results[0].reference_token_bytes)
     table = Table(
-        title=f"KL(ref || candidate) in nats; reference {args.stack} {args.reference}, {reference} KV bytes per token "
+        title=f"KL(ref || candidate) in nats; reference {base.stack} {base.kv}, {reference} KV bytes per token "
         f"at {args.length} tokens",
         box=None,
         pad_edge=False,
@@ -195,7 +206,7 @@ def show(
     if args.plot is not None:
         from lab.kl_figure import draw, save
 
-        figure, zero = draw(results, f"{args.model}: {len(results)} KV schemes against {args.reference}")
+        figure, zero = draw(results, f"{args.model}: {len(results)} KV schemes against {base.kv}")
         save(figure, args.plot)
         out.line(f"plot: {args.plot}" + (f"; not drawn, a KL of 0: {', '.join(zero)}" if zero else ""))
     first = results[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from lab.console import Output, progress_callback
-from lab.flags import DEFAULT_MODEL
+from lab.flags import add_text_flags
 
 HELP = "teacher-forced perplexity on a frozen text set, with an interval by text"
 EXAMPLE = "frontier perplexity --model smollm2-135m-instruct-fp32 --corpus wikipedia --sequences 16 --length 256"
@@ -14,16 +14,8 @@ DEFAULT_TAIL = 32
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of `frontier perplexity`."""
-    parser.add_argument("--model", default=DEFAULT_MODEL, help=f"name, folder or hub id (default: {DEFAULT_MODEL})")
+    add_text_flags(parser, length=256)
     parser.add_argument("--kv", default="native", help="KV scheme")
-    parser.add_argument("--stack", default="engine", choices=("engine", "mlx-lm", "optiq"), help="who runs it")
-    parser.add_argument("--dtype", default="auto", help="auto (the checkpoint's own), float32, bfloat16 or float16")
-    parser.add_argument(
-        "--corpus", default="frozen", metavar="NAME", help="frozen (default), wikipedia, qasper, agents or tools"
-    )
-    parser.add_argument("--sequences", type=int, default=16, metavar="N", help="texts of the set (default: 16)")
-    parser.add_argument("--length", type=int, default=256, metavar="N", help="tokens of each that are fed")
-    parser.add_argument("--tail", type=int, metavar="N", help="tokens fed one at a time, with step (default: 32)")
     parser.add_argument(
         "--protocol",
         default="forward",

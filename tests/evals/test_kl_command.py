@@ -169,6 +169,15 @@ def test_a_failed_gate_is_exit_code_one_and_an_open_one_is_not(
         (["--plot", "kl.pdf"], "ends in .png or .svg"),
         (["--plot", "/nowhere/kl.svg"], "a folder that is there"),
         (["--l1", "--candidate", "kv8"], "without --l1"),
+        (["--chunk", "0"], "--chunk=0"),
+        (["--candidate-chunk", "0"], "--candidate-chunk=0"),
+        (["--save-reference", "f", "--candidate", "kv8"], "not together with --save-reference"),
+        (["--save-reference", "f", "--candidate-dtype", "float16"], "not together with --save-reference"),
+        (["--save-reference", "f", "--reference-file", "g"], "not together with --save-reference"),
+        (["--save-reference", "f", "--fidelity-class", "Q8"], "not together with --save-reference"),
+        (["--reference-file", "g", "--reference", "kv8"], "not together with --reference-file"),
+        (["--batch", "4"], "only with --protocol served"),
+        (["--protocol", "served", "--batch", "1"], "group=1"),
     ],
 )
 def test_bad_flags_are_one_line_and_exit_code_two(

@@ -41,7 +41,8 @@ def test_kl_of_what_is_kept_is_kl_with_the_others_as_one() -> None:
     reference, candidate, goal = drawn()
     ids, logprobs, tails = keep(reference, goal, 20)
     found = kl_divergence(expand(ids, logprobs, tails, candidate), candidate)
-    assert np.allclose(found, lumped(reference, candidate, ids), atol=1e-10)
+    # The definition adds the same float64 terms in another order, so the last bits differ.
+    assert np.abs(found - lumped(reference, candidate, ids)).max() < 1e-10
     exact = kl_divergence(reference, candidate)
     assert (found <= exact + 1e-12).all()
     assert 0 < (exact - found).mean() < 0.2 * exact.mean()

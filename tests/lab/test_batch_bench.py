@@ -190,7 +190,7 @@ def test_levers_are_checked_before_anything_is_measured() -> None:
     assert levers_of([]) == ()
     with pytest.raises(errors.UnknownField, match="turbo"):
         levers_of(["turbo=on"])
-    for bad in (["compile=yes"], ["compile"], ["batch=3"], ["compile=step", "compile=none"]):
+    for bad in (["compile=yes"], ["compile"], ["batch=3"], ["kv=kv8"], ["compile=step", "compile=none"]):
         with pytest.raises(errors.InvalidValue):
             levers_of(bad)
 

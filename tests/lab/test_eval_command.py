@@ -24,6 +24,12 @@ ROOT = Path(__file__).resolve().parents[2]
 TASK_NAMES = "synthetic_copy,synthetic_retrieval"
 
 
+@pytest.mark.parametrize("words", ["list --kv kv8", "compare a b --items 3", "show a --dry-run", "list --tier smoke"])
+def test_flags_of_a_run_are_refused_by_other_actions(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["eval", *words.split()]) == 2
+    assert f"not with {words.split()[0]}" in capsys.readouterr().err
+
+
 def line(db: Path, *more: str) -> list[str]:
     return ["eval", "--model", str(character_model("llama")), "--db", str(db), "--blas", "bundled", *more]
 
@@ -136,12 +142,18 @@ def test_two_configurations_are_compared_by_item(tmp_path: Path, capsys: pytest.
         (("--tasks", "synthetic_copy", "--backend", "openai:http://host/v1", "--kv", "kv8"), "the server's own"),
         (("compare", "a"), "2 run"),
         (("compare", "a", "b"), "a label or the beginning of an id"),
-        (("--tasks", "synthetic_copy", "--items", "0"), "1.."),
+        (("--tasks", "synthetic_copy", "--items", "0"), "--items=0"),
+        (("--tasks", "synthetic_copy", "--items", "999"), "1.."),
+        (("--tasks", "synthetic_copy", "--batch", "0"), "--batch=0"),
+        (("--tasks", "synthetic_copy", "--item", "x"), "not with run"),
+        (("--tasks", "synthetic_copy", "--dry-run"), "nothing is kept"),
         (("--tasks", "synthetic_copy", "--kv", "kv9"), "kv"),
     ],
 )
 def test_bad_input_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], word: str
 ) -> None:
-    assert cli.main([*line(tmp_path / "lab.sqlite"), *words]) == 2
+    db = tmp_path / "lab.sqlite"
+    whole = ["eval", *words, "--db", str(db)] if words[0] == "compare" else line(db, *words)
+    assert cli.main(whole) == 2
     assert word in capsys.readouterr().err
