@@ -48,3 +48,4 @@ def test_a_projection_is_what_a_request_leaves(builder: Worker, name: str) -> No
                 ids = [2 + i % 90 for i in range(prompt)]
                 done = engine.generate(ids, SamplingParams(max_tokens=new, ignore_eos=True))
                 assert engine.project(prompt, new).per_layer == done.caches
+                assert done.plan.kv_bytes == sum(layer.kv_bytes for layer in done.caches)  # counted, without arrays
