@@ -7,6 +7,8 @@ PYTHON ?=
 EXTRA ?=
 READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
+# Two processes; a file's tests stay in one, since they share models and workers.
+PYTEST := FRONTIER_BLAS=bundled $(BIN)/pytest -n 2 --dist loadfile
 PINNED := pyproject.toml requirements.lock
 
 .PHONY: help setup scorecard fit-check test test-matrix test-nightly lock wheel clean
@@ -27,13 +29,13 @@ test: $(READY_DEV) ## ruff, mypy and pytest (the gates are tests)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	FRONTIER_BLAS=bundled $(BIN)/pytest -m "not matrix and not nightly"
+	$(PYTEST) -m "not matrix and not nightly"
 
 test-matrix: $(READY_DEV) ## the slow cells: all families and dtypes, packaging
-	FRONTIER_BLAS=bundled $(BIN)/pytest -m matrix
+	$(PYTEST) -m matrix
 
 test-nightly: $(READY_DEV) ## ten thousand random schedules of batches, levers in every module (about an hour)
-	FRONTIER_BLAS=bundled $(BIN)/pytest -m nightly
+	$(PYTEST) -m nightly
 
 lock: $(READY_DEV) ## write requirements.lock from pyproject.toml; pins that still fit are kept
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --no-header --no-annotate \
