@@ -23,6 +23,7 @@ from engine.artifacts.tokenizer import Tokenizer, load_tokenizer
 from engine.config import EngineConfig
 from engine.errors import InvalidValue, UnknownField
 from engine.graph.compiled import CompiledStep, Counts, unfit_for_compile
+from engine.graph.fused import flatten
 from engine.graph.model import Model, load_model
 from engine.graph.rows import unfit_for_rows
 from engine.kv.base import LayerCache
@@ -34,6 +35,7 @@ from engine.method.base import Method, Task
 from engine.method.continuations import continue_context
 from engine.method.forward import GraphRun, forced_bounds, teacher_force
 from engine.method.rehearse import rehearse
+from engine.sample.argmax import unfit_for_normalised
 from engine.sched.admission import Admission
 from engine.sched.loop import Loop
 from engine.sched.modes import resolve_mode
@@ -97,6 +99,8 @@ class Engine:
         config, device = self.config, self.machine.device
         unfit = unfit_for_rows(self._model.spec)
         mode, rows = resolve_mode(config.batch_mode, device, self.machine.blas, unfit)
+        if rows == "padded":
+            flatten(self._model.decoder)
         self._projector = self._loop.call(self._make_projector)
         self._admission = Admission(
             model=self._model,
@@ -110,13 +114,17 @@ class Engine:
             call=self._loop.call,
         )
         self._compiled = self._compile() if config.compile == "step" else None
+        unfit = unfit_for_normalised(device) if config.argmax == "normalised" else ""
+        if unfit:
+            raise InvalidValue("argmax", "normalised", f"full: {unfit}")
         module, symbol = METHODS["decode"].split(":")
         method: Method = getattr(importlib.import_module(module), symbol)(
             self._model.decoder,
             self._kv,
             chunk=config.prefill_chunk,
-            together=rows == "together",
+            rows=rows,
             compiled=self._compiled,
+            normalised=config.argmax == "normalised",
         )
         limits = Limits(rows=config.batch, kv_bytes=self._kv_limit())
         return Scheduler(method, limits, Bounds(waiting=config.queue, idle_s=config.idle_s))

@@ -18,6 +18,7 @@ DRIVES = ("thread", "manual")
 RECURRENCES = ("fast", "plain")
 FUSIONS = ("none", "quantized")
 COMPILES = ("none", "step")
+ARGMAXES = ("full", "normalised")
 BATCH_MODES = ("auto", "composition", "invariant", "fast")
 PROFILES = ("auto", "family", "universal")
 
@@ -29,6 +30,7 @@ LEVERS: dict[str, tuple[object, str]] = {
     "batch_mode": ("auto", "what a row's bits may depend on, see engine.sched.modes"),
     "fuse": ("none", "projections of one input as one product: quantized (packed ones), or none"),
     "compile": ("none", "the decode step as a compiled trace over buffers of a fixed size: step, or none"),
+    "argmax": ("full", "a greedy step's token: of log-probabilities written out (full), or in one pass (normalised)"),
     "recurrence": ("fast", "recurrent layers: as mlx-lm runs them, or a plain uncompiled step a token"),
 }
 
@@ -55,6 +57,7 @@ class EngineConfig:
     recurrence: str = str(LEVERS["recurrence"][0])
     fuse: str = str(LEVERS["fuse"][0])
     compile: str = str(LEVERS["compile"][0])
+    argmax: str = str(LEVERS["argmax"][0])
     batch: int = int(str(LEVERS["batch"][0]))
     batch_mode: str = str(LEVERS["batch_mode"][0])
     kv_budget: int | None = None
@@ -74,6 +77,8 @@ class EngineConfig:
             raise InvalidValue("fuse", self.fuse, FUSIONS)
         if self.compile not in COMPILES:
             raise InvalidValue("compile", self.compile, COMPILES)
+        if self.argmax not in ARGMAXES:
+            raise InvalidValue("argmax", self.argmax, ARGMAXES)
         if self.drive not in DRIVES:
             raise InvalidValue("drive", self.drive, DRIVES)
         if self.profile not in PROFILES:

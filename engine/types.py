@@ -206,8 +206,8 @@ class Plan:
     """Everything that was decided for a request before anything was allocated.
 
     `batch`: rows that may run beside it, itself included; `batch_mode`: what its bits may depend on; `rows`: whether
-    rows share a forward ("together") or each has its own ("one by one"). `kv_bytes`: what its caches will hold at their
-    largest, slack included.
+    rows share a forward, with caches of their own ("together") or in one buffer ("padded"), or each has its own forward
+    ("one by one"). `kv_bytes`: what its caches will hold at their largest, slack included.
     """
 
     model: str
@@ -224,6 +224,7 @@ class Plan:
     recurrence: str = "fast"
     fuse: str = "none"
     compile: str = "none"
+    argmax: str = "full"
     batch: int = 1
     batch_mode: str = "composition"
     rows: str = "together"

@@ -62,6 +62,7 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--fuse", default="none", help="quantized: packed projections of one input as one product")
     group.add_argument("--compile", default="none", help="step: the decode step as one compiled trace (equal bits)")
+    group.add_argument("--argmax", default="full", help="normalised: greedy tokens in one pass, CUDA only (equal bits)")
     add_tier_flags(group, "--kv")
     for flag in NOT_BUILT:
         group.add_argument(flag, action=_NotBuilt, nargs="*", help=argparse.SUPPRESS)
@@ -152,6 +153,8 @@ def engine_options(args: argparse.Namespace, out: Output) -> dict[str, Any]:
         options["fuse"] = args.fuse
     if args.compile != "none":
         options["compile"] = args.compile
+    if args.argmax != "full":
+        options["argmax"] = args.argmax
     if args.prefill_step_size is not None:
         options["prefill_chunk"] = args.prefill_step_size
     return options

@@ -13,6 +13,7 @@ from engine.graph import BUILDERS
 from engine.kv.base import KVView, LayerKV
 from engine.kv.fixed import Fixed, FixedKV, FixedState
 from engine.kv.masks import Masks
+from engine.kv.padded import PaddedKV
 from engine.kv.recurrent import StateKV
 from engine.kv.rows import RowsKV, RowsState, Slot
 
@@ -32,10 +33,10 @@ class Forward:
         self.projected: tuple[mx.array, mx.array] | None = None
         self.extras: dict[str, mx.array] = {}
 
-    def kv(self, cache: int) -> LayerKV | RowsKV | FixedKV:
+    def kv(self, cache: int) -> LayerKV | RowsKV | FixedKV | PaddedKV:
         """A cache of keys and values."""
         kv = self.caches[cache]
-        assert isinstance(kv, (LayerKV, RowsKV, FixedKV))
+        assert isinstance(kv, (LayerKV, RowsKV, FixedKV, PaddedKV))
         return kv
 
     def lone_kv(self, cache: int) -> LayerKV:

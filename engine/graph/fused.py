@@ -1,10 +1,13 @@
-"""A lever: projections of the same input as one product. Equal bits for quantised weights on every backend that was
-measured (reference: the lab's record); dense ones would change bits on CUDA and are left alone.
+"""Levers on products.
+
+`fuse`: projections of the same input as one product. Equal bits for quantised weights on every backend that was
+measured (reference: the lab's record); dense ones would change bits on CUDA and are left alone. `flatten`: the packed
+products of a batched step as one matrix product each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -19,7 +22,7 @@ from engine.graph.params import LinearMap, Packed, PackedLinear, Packing
 def fuse(decoder: Decoder) -> None:
     """Join query, key and value, and gate and up, wherever they are packed alike. `InvalidValue` where none is."""
     joined = 0
-    for module in _modules(decoder.layers):
+    for module in _modules(decoder.layers, (Attention, Mlp)):
         if isinstance(module, Attention) and module.apart:
             module.joined = _joined(module.apart)
             joined += module.joined is not None
@@ -28,6 +31,13 @@ def fuse(decoder: Decoder) -> None:
             joined += module.joined is not None
     if not joined:
         raise InvalidValue("fuse", "quantized", "none: no projections of this model are packed alike side by side")
+
+
+def flatten(decoder: Decoder) -> None:
+    """Let packed maps take the rows of a step [B, 1, I] as [B, I]: on CUDA one matrix product instead of B vector ones,
+    with other bits from eight rows on."""
+    for packed in _modules(vars(decoder).values(), (Packed,)):
+        packed.flat = True
 
 
 def _joined(maps: Sequence[LinearMap]) -> PackedLinear | None:
@@ -51,8 +61,8 @@ def _joined(maps: Sequence[LinearMap]) -> PackedLinear | None:
     return whole
 
 
-def _modules(part: Any) -> Iterator[Any]:
-    """Every attention and MLP below a layer, once."""
+def _modules(part: Iterable[Any], kinds: tuple[type, ...]) -> Iterator[Any]:
+    """Every module of these kinds below `part`, once."""
     seen: set[int] = set()
     stack = list(part)
     while stack:
@@ -60,7 +70,7 @@ def _modules(part: Any) -> Iterator[Any]:
         if id(module) in seen or not type(module).__module__.startswith("engine.graph"):
             continue
         seen.add(id(module))
-        if isinstance(module, (Attention, Mlp)):
+        if isinstance(module, kinds):
             yield module
         for value in vars(module).values():
             stack += value if isinstance(value, (list, tuple)) else [value]

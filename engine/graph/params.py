@@ -61,9 +61,12 @@ class Packed:
 
     def __init__(self, weight: mx.array, scales: mx.array, biases: mx.array | None, packing: Packing) -> None:
         self.arrays, self.how = (weight, scales, biases), asdict(packing)
+        self.flat = False  # see engine.graph.fused.flatten
 
     def __call__(self, x: mx.array, transpose: bool = True) -> mx.array:
         """x [..., I] -> [..., O], or with `transpose` False from O to I."""
+        if self.flat and x.ndim == 3 and x.shape[1] == 1 and x.shape[0] > 1:
+            return mx.quantized_matmul(x[:, 0], *self.arrays, transpose=transpose, **self.how)[:, None]
         return mx.quantized_matmul(x, *self.arrays, transpose=transpose, **self.how)
 
     def of_experts(self, x: mx.array, experts: mx.array, ordered: bool) -> mx.array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Self
 
 import mlx.core as mx
@@ -21,8 +22,39 @@ class BufferedKV(LayerKV):
     def __init__(self, layout: str, scheme: Scheme) -> None:
         self.layout, self.scheme = layout, scheme
         self.offset = 0
-        self.keys: Parts | None = None
-        self.values: Parts | None = None
+        self._keys: Parts | None = None
+        self._values: Parts | None = None
+        self._lent: Callable[[], tuple[Parts, Parts]] | None = None
+
+    @property
+    def keys(self) -> Parts | None:
+        """What is stored of the keys, wherever it lies; None before the first append."""
+        return self._keys if self._lent is None else self._lent()[0]
+
+    @keys.setter
+    def keys(self, keys: Parts | None) -> None:
+        self._take_back()
+        self._keys = keys
+
+    @property
+    def values(self) -> Parts | None:
+        """As `keys`."""
+        return self._values if self._lent is None else self._lent()[1]
+
+    @values.setter
+    def values(self, values: Parts | None) -> None:
+        self._take_back()
+        self._values = values
+
+    def lend(self, read: Callable[[], tuple[Parts, Parts]]) -> None:
+        """Let keys and values lie elsewhere, where `read` finds them, until they are set again."""
+        self._keys = self._values = None
+        self._lent = read
+
+    def _take_back(self) -> None:
+        if self._lent is not None:
+            read, self._lent = self._lent, None
+            self._keys, self._values = read()
 
     @abstractmethod
     def marks(self) -> tuple[int, ...]:

@@ -35,6 +35,14 @@ class Masks:
             self._made[key] = causal_mask(length, offset, window)
         return self._made[key]
 
+    def padded(self, pads: tuple[int, ...], length: int, offset: int, window: int | None = None) -> mx.array:
+        """Boolean [B, 1, L, S]: as `causal`, and of row b no key before pads[b]."""
+        key = (-1, length, offset, window or 0, *pads)
+        if key not in self._made:
+            seen = mx.arange(offset + length)[None] >= mx.array(pads)[:, None]  # [B, S]
+            self._made[key] = seen[:, None, None] & self.causal(length, offset, window)
+        return self._made[key]
+
     def chunked(self, start: int, offset: int, length: int, chunk: int) -> mx.array:
         key = (start, offset, length, chunk)
         if key not in self._made:

@@ -1,5 +1,6 @@
 """Rows side by side in one forward. Each row keeps its own caches, unpadded, for life: nothing is copied when a row
-joins or leaves, no mask hides padding, and each row's attention is the one that it would run alone.
+joins or leaves, no mask hides padding, and each row's attention is the one that it would run alone. In the mode that
+says nothing about bits rows lie in one buffer instead (engine.kv.padded).
 
 Letters: B rows, H query heads, K key/value heads, L query length, D head dimension.
 """
@@ -13,7 +14,9 @@ import mlx.core as mx
 
 from engine.errors import InvalidValue
 from engine.kv.base import KVView, LayerCache, LayerKV, Offset
+from engine.kv.dense import DenseKV
 from engine.kv.masks import Masks
+from engine.kv.padded import PaddedKV
 from engine.kv.recurrent import StateKV
 
 Caches = list[LayerCache]
@@ -111,23 +114,38 @@ class RowsState:
         return tuple(None if slot is None else slot[b : b + 1] for slot in self.slots)
 
 
-Slot = LayerCache | RowsKV | RowsState
+Slot = LayerCache | RowsKV | RowsState | PaddedKV
 
 
-def merged(rows: Sequence[Caches]) -> list[Slot]:
-    """The caches of B rows, layer by layer, as one forward of all takes them. All rows must have begun."""
-    first = rows[0]
-    return [
-        RowsState(rows, layer) if isinstance(cache, StateKV) else RowsKV(rows, layer)
-        for layer, cache in enumerate(first)
-    ]
+def merged(rows: Sequence[Caches], padded: Sequence[bool] = ()) -> list[Slot]:
+    """The caches of B rows, layer by layer, as one forward of all takes them. All rows must have begun.
+
+    padded: the layers whose rows go into one buffer; without it each keeps its own.
+    """
+    together = padded or [False] * len(rows[0])
+    return [_slot(rows, layer, one_buffer) for layer, one_buffer in enumerate(together)]
+
+
+def _slot(rows: Sequence[Caches], layer: int, one_buffer: bool) -> Slot:
+    caches = [row[layer] for row in rows]
+    if isinstance(caches[0], StateKV):
+        return RowsState(rows, layer)
+    if one_buffer:
+        assert all(isinstance(cache, DenseKV) for cache in caches)
+        return PaddedKV(caches)  # type: ignore[arg-type]
+    return RowsKV(rows, layer)
 
 
 def settle(slots: Sequence[Slot]) -> None:
     """Bring each row's own caches up to date."""
     for slot in slots:
-        if isinstance(slot, RowsState):
+        if isinstance(slot, RowsState | PaddedKV):
             slot.settle()
+
+
+def copied(slots: Sequence[Slot]) -> int:
+    """Bytes that putting rows together copied."""
+    return sum(slot.nbytes for slot in slots if isinstance(slot, RowsState | PaddedKV))
 
 
 def side_by_side(offsets: Sequence[int]) -> Offset:

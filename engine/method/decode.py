@@ -20,8 +20,10 @@ from engine.graph.compiled import CompiledStep
 from engine.graph.decoder import Decoder
 from engine.kv.base import LayerCache, live_scheme
 from engine.kv.plan import KVPlan
-from engine.kv.rows import RowsState, Slot, merged, settle
+from engine.kv.rows import Slot, copied, merged, settle
+from engine.kv.scheme import NATIVE
 from engine.method.base import Entry, Method, Outcome, Row, Task
+from engine.sample.argmax import normalised_argmax
 from engine.sample.keys import KeyChain
 from engine.sample.logprobs import logprobs_of, top
 from engine.types import CacheLayer, TokenLogprob
@@ -93,6 +95,12 @@ class DecodeRow(Row):
     def chunks_left(self) -> int:
         return -(-(len(self.task.prompt) - 1 - self.prefilled) // self.chunk)
 
+    @property
+    def needs_logprobs(self) -> bool:
+        """Whether its step reads more log-probabilities than that of a greedy token."""
+        task = self.task
+        return not task.sampler.greedy or task.top_logprobs is not None or bool(task.taps)
+
     def describe(self) -> tuple[CacheLayer, ...]:
         return tuple(cache.describe(i) for i, cache in enumerate(self.caches))
 
@@ -114,13 +122,24 @@ class DecodeRow(Row):
 
 
 class Decode(Method):
-    """Rows over one decoder. chunk: prompt tokens a prefill forward; together: whether rows share a forward, else each
-    has its own; compiled: the step of rows that have begun, else their layers run one by one."""
+    """Rows over one decoder. chunk: prompt tokens a prefill forward; rows: how they run (engine.sched.modes); compiled:
+    the step of rows that have begun, else their layers run one by one; normalised: tokens of greedy rows in one pass
+    over the logits (engine.sample.argmax)."""
 
     def __init__(
-        self, decoder: Decoder, kv: KVPlan, *, chunk: int, together: bool, compiled: CompiledStep | None = None
+        self,
+        decoder: Decoder,
+        kv: KVPlan,
+        *,
+        chunk: int,
+        rows: str,
+        compiled: CompiledStep | None = None,
+        normalised: bool = False,
     ) -> None:
-        self.decoder, self.kv, self.chunk, self.together, self.compiled = decoder, kv, chunk, together, compiled
+        self.decoder, self.kv, self.chunk, self.compiled = decoder, kv, chunk, compiled
+        self.normalised, self.together = normalised, rows != "one by one"
+        one_buffer = [plan.spec.kind == "dense" and plan.scheme is NATIVE for plan in kv.caches]
+        self._padded = one_buffer if rows == "padded" else []
         self._rows: tuple[DecodeRow, ...] = ()  # whose caches `_slots` merges
         self._slots: list[Slot] = []
         self._steps = 0
@@ -189,6 +208,24 @@ class Decode(Method):
             logits = mx.concatenate(parts)
         for row in rows:
             self.kv.convert(row.caches)
+        if self.normalised and not any(row.needs_logprobs for row in rows):
+            flight = Flight(*normalised_argmax(logits), {}, {}, live, failures)
+        else:
+            flight = self._drawn(rows, raw, logits, live, failures)
+        for b, row in enumerate(rows):
+            row.ahead = flight, b
+            row.launched += 1
+        mx.async_eval(*flight.arrays())
+
+    def _drawn(
+        self,
+        rows: list[DecodeRow],
+        raw: mx.array,
+        logits: mx.array,
+        live: dict[int, str],
+        failures: dict[int, Exception],
+    ) -> Flight:
+        """Logits [B, V], before and after their processors, to tokens and whatever rows asked for beside them."""
         logprobs = logprobs_of(logits)
         tokens = self._sampled(rows, logprobs, failures)
         chosen = mx.take_along_axis(logprobs, tokens[:, None], axis=-1).squeeze(-1)
@@ -199,9 +236,7 @@ class Decode(Method):
             if row.task.taps:
                 every = {"logits": raw, "logprobs": logprobs}
                 flight.taps[b] = {name: every[name][b] for name in row.task.taps}
-            row.ahead = flight, b
-            row.launched += 1
-        mx.async_eval(*flight.arrays())
+        return flight
 
     def _ids(self, rows: list[DecodeRow]) -> mx.array:
         """The ids [B] of the next forward; those of an unchanged group are the last step's tokens as they are."""
@@ -229,8 +264,8 @@ class Decode(Method):
         else:
             if tuple(rows) != self._rows:
                 self._part()
-                self._rows, self._slots = tuple(rows), merged([row.caches for row in rows])
-                self.copied_bytes += sum(slot.nbytes for slot in self._slots if isinstance(slot, RowsState))
+                self._rows, self._slots = tuple(rows), merged([row.caches for row in rows], self._padded)
+                self.copied_bytes += copied(self._slots)
             caches = self._slots
         hidden = self.decoder.forward_hidden(ids[:, None], caches)
         return self.decoder.project(hidden)[:, -1, :]

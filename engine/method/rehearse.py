@@ -14,7 +14,7 @@ from engine.types import Rehearsal
 
 def rehearse(decoder: Decoder, kv: KVPlan, task: Task, chunk: int, held: list[LayerCache]) -> Rehearsal:
     """Run `task` over caches that hold something already."""
-    method = Decode(decoder, kv, chunk=chunk, together=True)
+    method = Decode(decoder, kv, chunk=chunk, rows="together")
     row = method.open(task)
     row.caches = held
     mx.eval([a for cache in held for a in cache.arrays()])

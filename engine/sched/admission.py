@@ -129,6 +129,7 @@ class Admission:
             recurrence=config.recurrence,
             fuse=config.fuse,
             compile=config.compile,
+            argmax=config.argmax,
             batch=config.batch,
             batch_mode=self.mode,
             rows=self.rows,

@@ -1,7 +1,8 @@
 """What the bits of a row may depend on, as modes of one code path.
 
 composition: the bits of mlx-lm's batch at the same composition. invariant: those of the row alone, whatever runs beside
-it. fast: rows share every forward, and nothing is said about bits.
+it. fast: rows share every forward, lie in one padded buffer, and packed products take them as one matrix; nothing is
+said about bits.
 
 On the CPU with MLX's own BLAS the three are one: a product of B rows has the bits of each row's own, so rows share
 forwards. With OpenBLAS the bits of a dense product depend on B (`frontier bench batch --bits`), and nothing is claimed
@@ -15,7 +16,7 @@ from typing import Literal
 
 from engine.errors import NotBuilt
 
-Rows = Literal["together", "one by one"]
+Rows = Literal["together", "one by one", "padded"]
 
 
 def resolve_mode(asked: str, device: str, blas: str, unfit: str) -> tuple[str, Rows]:
@@ -24,6 +25,8 @@ def resolve_mode(asked: str, device: str, blas: str, unfit: str) -> tuple[str, R
 
     Raises `NotBuilt` for the bits of mlx-lm's batch where rows would have to be padded for them.
     """
+    if asked == "fast" and not unfit:
+        return asked, "padded"
     if device == "cpu":
         mode = "composition" if asked == "auto" else asked
         alone = unfit or (mode == "invariant" and blas != "bundled")

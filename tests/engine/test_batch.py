@@ -172,9 +172,10 @@ def test_modes() -> None:
     assert resolve_mode("invariant", "cpu", "bundled", "") == ("invariant", "together")
     # Dense products there have other bits at other numbers of rows.
     assert resolve_mode("invariant", "cpu", "openblas0.3.21-zen", "") == ("invariant", "one by one")
-    assert resolve_mode("fast", "cpu", "openblas0.3.21-zen", "") == ("fast", "together")
+    assert resolve_mode("fast", "cpu", "openblas0.3.21-zen", "") == ("fast", "padded")
     assert resolve_mode("auto", "gpu", "none", "") == ("invariant", "one by one")
-    assert resolve_mode("fast", "gpu", "none", "") == ("fast", "together")
+    assert resolve_mode("fast", "gpu", "none", "") == ("fast", "padded")
+    assert resolve_mode("fast", "gpu", "none", "one position") == ("fast", "one by one")
     with pytest.raises(errors.NotBuilt, match="composition"):
         resolve_mode("composition", "gpu", "none", "")
 
@@ -188,7 +189,7 @@ def test_the_modes_are_one_on_the_cpu(llama_folder: Path, mode: str) -> None:
         for handle, one in zip(handles, alone, strict=True):
             got = handle.result()
             assert np.array_equal(np.array(got.taps["logits"]), np.array(one.taps["logits"]))
-            assert (got.plan.batch_mode, got.plan.rows) == (mode, "together")
+            assert (got.plan.batch_mode, got.plan.rows) == (mode, "padded" if mode == "fast" else "together")
 
 
 @pytest.mark.parametrize(

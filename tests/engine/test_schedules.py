@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from schedules import Judge
 
+from engine import Request
 from oracles.client import Worker
 from oracles.contract import StackConfig
 from oracles.kv_suite import mixed_plan
@@ -54,6 +55,21 @@ def judge() -> Iterator[Callable[..., Judge]]:
 @pytest.mark.parametrize(("name", "kv"), CASES)
 def test_every_row_equals_its_solo_run(judge: Callable[..., Judge], name: str, kv: str) -> None:
     assert sum(judge(name, kv).run(seed) for seed in range(QUICK)) > QUICK
+
+
+@pytest.mark.parametrize(("name", "kv"), [("qwen3", "native"), ("gemma3_text", "native")])
+def test_every_row_of_a_padded_buffer_equals_its_solo_run(judge: Callable[..., Judge], name: str, kv: str) -> None:
+    found = judge(name, kv, batch_mode="fast")
+    assert found.solo.submit(Request(prompt=(2, 3))).result().plan.rows == "padded"
+    assert sum(found.run(seed) for seed in range(QUICK)) > QUICK
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("name", "kv"), [case for case in CASES if case[0] != "llama4"])
+def test_every_row_of_a_padded_buffer_equals_its_solo_run_at_length(
+    judge: Callable[..., Judge], name: str, kv: str
+) -> None:
+    assert sum(judge(name, kv, batch_mode="fast").run(seed) for seed in range(3 * QUICK)) > QUICK
 
 
 @pytest.mark.nightly

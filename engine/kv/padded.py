@@ -1,0 +1,86 @@
+"""Rows side by side in one buffer, as mlx-lm's batch keeps them: attention is one call for all of them, a mask hides
+what lies before a shorter row, and rows are copied when one joins or leaves.
+
+Letters: B rows, K key/value heads, L query length, S keys of the longest row, D head dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import mlx.core as mx
+
+from engine.kv.base import KVView, Offset
+from engine.kv.buffers import grown, part, write
+from engine.kv.dense import DenseKV
+from engine.kv.masks import Masks
+from engine.kv.storage import Parts
+from engine.kv.views import DenseView
+
+
+class PaddedKV:
+    """One layer's keys and values of B rows, whose last tokens lie side by side until `settle` gives each row its part
+    back. Only for caches that keep every token in the model's dtype and stay so."""
+
+    def __init__(self, caches: Sequence[DenseKV]) -> None:
+        self._caches, self._window = caches, caches[0].window
+        self._end = max(cache.offset for cache in caches)
+        self._pads = tuple(self._end - cache.offset for cache in caches)
+        self._keys = self._gathered([cache.keys for cache in caches])
+        self._values = self._gathered([cache.values for cache in caches])
+        for b, cache in enumerate(caches):
+            cache.lend(partial(self._part, b))
+
+    @property
+    def offset(self) -> Offset:
+        """Tokens in each row."""
+        return _offsets(self._end, self._pads)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all rows: what putting them together copied."""
+        return sum(array.nbytes for array in (*self._keys, *self._values))
+
+    def append(self, keys: mx.array, values: mx.array) -> KVView:
+        """Store row b of `keys`, `values` [B, K, L, D] behind row b's."""
+        start, end = self._end, self._end + keys.shape[2]
+        self._keys, self._values = grown(self._keys, (keys,), start), grown(self._values, (values,), start)
+        write(self._keys, (keys,), start)
+        write(self._values, (values,), start)
+        self._end = end
+        for cache in self._caches:
+            cache.offset += end - start
+        (seen_keys,), (seen_values,) = part(self._keys, 0, end), part(self._values, 0, end)
+        return DenseView(seen_keys, seen_values, _offsets(start, self._pads), partial(self._visible, start))
+
+    def settle(self) -> None:
+        """Write each row's part into its own cache."""
+        for b, cache in enumerate(self._caches):
+            cache.keys, cache.values = self._part(b)
+
+    def _visible(self, start: int, length: int, masks: Masks) -> mx.array | str | None:
+        if not any(self._pads) and self._window is None:
+            return None if length == 1 else "causal"
+        return masks.padded(self._pads, length, start, self._window)
+
+    def _part(self, b: int) -> tuple[Parts, Parts]:
+        def row(buffer: Parts) -> Parts:
+            return tuple(array[b : b + 1, :, self._pads[b] : self._end] for array in buffer)
+
+        return row(self._keys), row(self._values)
+
+    def _gathered(self, rows: Sequence[Parts | None]) -> Parts:
+        """Rows [1, K, ., D] as one array [B, K, S, D]; zeros before the shorter ones."""
+        present = [row[0] for row in rows if row is not None]
+        assert len(present) == len(rows), "a row that has not begun cannot lie beside one that has"
+        _, heads, _, dim = present[0].shape
+        whole = mx.zeros((len(rows), heads, self._end, dim), present[0].dtype)
+        for b, row in enumerate(present):
+            pad = self._pads[b]
+            whole[b : b + 1, :, pad:] = row[:, :, : self._end - pad]
+        return (whole,)
+
+
+def _offsets(end: int, pads: Sequence[int]) -> Offset:
+    return end - pads[0] if len(set(pads)) == 1 else mx.array([end - pad for pad in pads], mx.int32)
