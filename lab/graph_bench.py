@@ -68,6 +68,12 @@ class Row:
     base: float | None = None
     candidate: float | None = None
 
+    def line(self) -> str:
+        """What a reader sees as soon as it is known."""
+        if self.ratio is None or self.low is None or self.high is None:
+            return f"{self.task}: {self.verdict}"
+        return f"{self.task}: {self.ratio:.3f} ({self.low:.3f} to {self.high:.3f}), {self.verdict}"
+
 
 @dataclass(frozen=True)
 class ModelResult:

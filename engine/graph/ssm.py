@@ -37,7 +37,8 @@ def scan(
     x: mx.array, dt: mx.array, rates: mx.array, b: mx.array, c: mx.array, state: mx.array | None
 ) -> tuple[mx.array, mx.array | None]:
     """x [B, L, H, P], dt [B, L, H], rates [H], b, c [B, L, G, N], state [B, H, P, N] or None: y like x, the state."""
-    logs, gained = dt * rates, dt[..., None] * x
+    B, L, H, _ = x.shape
+    logs, gained = dt * rates.reshape(1, 1, -1), dt.reshape(B, L, H, 1) * x
     parts = []
     for start in range(0, x.shape[1], BLOCK):
         cut = slice(start, start + BLOCK)
@@ -60,12 +61,12 @@ def _block(
     y = (mx.tril(scores * decay) @ gained.swapaxes(1, 2)).swapaxes(1, 2)  # [B, S, H, P]
     at_end = decay[:, :, -1:, :].transpose(0, 3, 1, 2)  # [B, S, H, 1]
     rows = mx.repeat(columns, heads, axis=1).swapaxes(2, 3)  # [B, H, S, N]
-    after = (gained * at_end).transpose(0, 2, 3, 1) @ rows  # [B, H, P, N]
+    after = (gained * at_end).swapaxes(1, 2).swapaxes(2, 3) @ rows  # [B, H, P, N]
     if state is None:
         return y, after
     faded = mx.exp(mx.cumsum(logs, axis=-2))  # [B, S, H]
     seen = state.reshape(B, 1, G, heads, P, N) @ c.reshape(B, S, G, 1, N, 1)  # [B, S, G, H/G, P, 1]
-    y = y + faded[..., None] * seen.reshape(B, S, H, P)
+    y = y + faded[..., None] * seen.squeeze(-1).flatten(2, 3)
     return y, after + faded[:, -1, :, None, None] * state
 
 
@@ -101,7 +102,7 @@ class Recurrence:
         """x [B, L, H, P], dt [B, L, H] as projected, b and c [B, L, G, N] -> [B, L, H*P], the state."""
         y, state = self.scan(x, step_sizes(dt, self.bias, *self.limits), self.rates, b, c, state)
         skip = self.skip.astype(x.dtype) if self.cast_skip else self.skip
-        return (y + x * skip[:, None]).flatten(2), state
+        return (y + x * skip.reshape(1, 1, -1, 1)).flatten(2), state
 
 
 @dataclass(frozen=True, kw_only=True)

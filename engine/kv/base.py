@@ -22,6 +22,22 @@ from engine.types import CacheLayer
 Offset = int | mx.array
 
 
+class Offsets:
+    """Tokens in each of B rows, as a forward takes them: made once a step for all of its layers."""
+
+    def __init__(self) -> None:
+        self._counts: tuple[int, ...] = ()
+        self._array = mx.array(0)
+
+    def __call__(self, counts: tuple[int, ...]) -> Offset:
+        """One number where all rows agree, else int32 [B]."""
+        if len(set(counts)) == 1:
+            return counts[0]
+        if counts != self._counts:
+            self._counts, self._array = counts, mx.array(counts, mx.int32)
+        return self._array
+
+
 def one(offset: Offset) -> int:
     """The offset of a forward whose rows all have the same; modules that need it run no others (graph/rows.py)."""
     assert isinstance(offset, int)

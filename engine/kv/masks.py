@@ -40,7 +40,9 @@ class Masks:
         key = (-1, length, offset, window or 0, *pads)
         if key not in self._made:
             seen = mx.arange(offset + length)[None] >= mx.array(pads)[:, None]  # [B, S]
-            self._made[key] = seen[:, None, None] & self.causal(length, offset, window)
+            seen = seen[:, None, None]
+            alone = length == 1 and window is None  # the newest token sees every key of its row
+            self._made[key] = seen if alone else seen & self.causal(length, offset, window)
         return self._made[key]
 
     def chunked(self, start: int, offset: int, length: int, chunk: int) -> mx.array:

@@ -11,7 +11,7 @@ from functools import partial
 
 import mlx.core as mx
 
-from engine.kv.base import KVView, Offset
+from engine.kv.base import KVView, Offset, Offsets
 from engine.kv.buffers import grown, part, write
 from engine.kv.dense import DenseKV
 from engine.kv.masks import Masks
@@ -23,8 +23,8 @@ class PaddedKV:
     """One layer's keys and values of B rows, whose last tokens lie side by side until `settle` gives each row its part
     back. Only for caches that keep every token in the model's dtype and stay so."""
 
-    def __init__(self, caches: Sequence[DenseKV]) -> None:
-        self._caches, self._window = caches, caches[0].window
+    def __init__(self, caches: Sequence[DenseKV], offsets: Offsets) -> None:
+        self._caches, self._window, self._offsets = caches, caches[0].window, offsets
         self._end = max(cache.offset for cache in caches)
         self._pads = tuple(self._end - cache.offset for cache in caches)
         self._keys = self._gathered([cache.keys for cache in caches])
@@ -35,7 +35,7 @@ class PaddedKV:
     @property
     def offset(self) -> Offset:
         """Tokens in each row."""
-        return _offsets(self._end, self._pads)
+        return self._offsets(tuple(self._end - pad for pad in self._pads))
 
     @property
     def nbytes(self) -> int:
@@ -44,7 +44,7 @@ class PaddedKV:
 
     def append(self, keys: mx.array, values: mx.array) -> KVView:
         """Store row b of `keys`, `values` [B, K, L, D] behind row b's."""
-        start, end = self._end, self._end + keys.shape[2]
+        offset, start, end = self.offset, self._end, self._end + keys.shape[2]
         self._keys, self._values = grown(self._keys, (keys,), start), grown(self._values, (values,), start)
         write(self._keys, (keys,), start)
         write(self._values, (values,), start)
@@ -52,7 +52,7 @@ class PaddedKV:
         for cache in self._caches:
             cache.offset += end - start
         (seen_keys,), (seen_values,) = part(self._keys, 0, end), part(self._values, 0, end)
-        return DenseView(seen_keys, seen_values, _offsets(start, self._pads), partial(self._visible, start))
+        return DenseView(seen_keys, seen_values, offset, partial(self._visible, start))
 
     def settle(self) -> None:
         """Write each row's part into its own cache."""
@@ -80,7 +80,3 @@ class PaddedKV:
             pad = self._pads[b]
             whole[b : b + 1, :, pad:] = row[:, :, : self._end - pad]
         return (whole,)
-
-
-def _offsets(end: int, pads: Sequence[int]) -> Offset:
-    return end - pads[0] if len(set(pads)) == 1 else mx.array([end - pad for pad in pads], mx.int32)

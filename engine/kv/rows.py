@@ -13,7 +13,7 @@ from functools import partial
 import mlx.core as mx
 
 from engine.errors import InvalidValue
-from engine.kv.base import KVView, LayerCache, LayerKV, Offset
+from engine.kv.base import KVView, LayerCache, LayerKV, Offset, Offsets
 from engine.kv.dense import DenseKV
 from engine.kv.masks import Masks
 from engine.kv.padded import PaddedKV
@@ -25,8 +25,8 @@ Caches = list[LayerCache]
 class RowsKV:
     """One layer's keys and values of B rows. It looks its caches up at each append: a row's may be converted."""
 
-    def __init__(self, rows: Sequence[Caches], layer: int) -> None:
-        self._rows, self._layer = rows, layer
+    def __init__(self, rows: Sequence[Caches], layer: int, offsets: Offsets) -> None:
+        self._rows, self._layer, self._offsets = rows, layer, offsets
 
     def _caches(self) -> list[LayerKV]:
         caches = [row[self._layer] for row in self._rows]
@@ -36,12 +36,12 @@ class RowsKV:
     @property
     def offset(self) -> Offset:
         """Tokens in each row."""
-        return side_by_side([cache.offset for cache in self._caches()])
+        return self._offsets(tuple(cache.offset for cache in self._caches()))
 
     def append(self, keys: mx.array, values: mx.array) -> KVView:
         """Store row b of `keys`, `values` [B, K, L, D] in row b's cache."""
         caches = self._caches()
-        offset = side_by_side([cache.offset for cache in caches])
+        offset = self._offsets(tuple(cache.offset for cache in caches))
         return RowsView([c.append(keys[b : b + 1], values[b : b + 1]) for b, c in enumerate(caches)], offset)
 
 
@@ -80,7 +80,8 @@ class RowsView(KVView):
 class RowsState:
     """One layer's recurrent state of B rows, merged until `settle` gives each row its part back."""
 
-    def __init__(self, rows: Sequence[Caches], layer: int) -> None:
+    def __init__(self, rows: Sequence[Caches], layer: int, offsets: Offsets) -> None:
+        self._offsets = offsets
         states = [row[layer] for row in rows]
         assert all(isinstance(state, StateKV) for state in states)
         self._states: list[StateKV] = states  # type: ignore[assignment]
@@ -92,7 +93,7 @@ class RowsState:
     @property
     def offset(self) -> Offset:
         """Tokens in each row."""
-        return side_by_side([state.offset for state in self._states])
+        return self._offsets(tuple(state.offset for state in self._states))
 
     @property
     def nbytes(self) -> int:
@@ -122,18 +123,18 @@ def merged(rows: Sequence[Caches], padded: Sequence[bool] = ()) -> list[Slot]:
 
     padded: the layers whose rows go into one buffer; without it each keeps its own.
     """
-    together = padded or [False] * len(rows[0])
-    return [_slot(rows, layer, one_buffer) for layer, one_buffer in enumerate(together)]
+    together, offsets = padded or [False] * len(rows[0]), Offsets()
+    return [_slot(rows, layer, one_buffer, offsets) for layer, one_buffer in enumerate(together)]
 
 
-def _slot(rows: Sequence[Caches], layer: int, one_buffer: bool) -> Slot:
+def _slot(rows: Sequence[Caches], layer: int, one_buffer: bool, offsets: Offsets) -> Slot:
     caches = [row[layer] for row in rows]
     if isinstance(caches[0], StateKV):
-        return RowsState(rows, layer)
+        return RowsState(rows, layer, offsets)
     if one_buffer:
         assert all(isinstance(cache, DenseKV) for cache in caches)
-        return PaddedKV(caches)  # type: ignore[arg-type]
-    return RowsKV(rows, layer)
+        return PaddedKV(caches, offsets)  # type: ignore[arg-type]
+    return RowsKV(rows, layer, offsets)
 
 
 def settle(slots: Sequence[Slot]) -> None:
@@ -146,11 +147,6 @@ def settle(slots: Sequence[Slot]) -> None:
 def copied(slots: Sequence[Slot]) -> int:
     """Bytes that putting rows together copied."""
     return sum(slot.nbytes for slot in slots if isinstance(slot, RowsState | PaddedKV))
-
-
-def side_by_side(offsets: Sequence[int]) -> Offset:
-    """One number where all rows agree, else int32 [B]."""
-    return offsets[0] if len(set(offsets)) == 1 else mx.array(list(offsets), mx.int32)
 
 
 def _stacked(column: Sequence[mx.array | None]) -> mx.array | None:

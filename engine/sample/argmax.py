@@ -6,6 +6,7 @@ B rows, V vocabulary.
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import mlx.core as mx
 
@@ -69,7 +70,7 @@ def unfit_for_normalised(device: str) -> str:
 
 
 @cache
-def _kernel() -> mx.fast.cuda_kernel:  # type: ignore[valid-type]
+def _kernel() -> Any:
     return mx.fast.cuda_kernel(
         name="normalised_argmax", input_names=["logits", "totals"], output_names=["out"], source=SOURCE
     )

@@ -96,6 +96,8 @@ def run_graph(args: argparse.Namespace, out: Output) -> int:
                 lambda what, done=done: bar("models", done, len(models)),  # type: ignore[misc]
             )
             results.append(result)
+            for row in result.rows:
+                out.line(f"{result.model} {row.line()}")
     print_graph(out, results, args.against)
     rows = [row for result in results for row in result.rows]
     verdicts = [row.verdict for row in rows] + [result.memory_verdict for result in results]

@@ -110,6 +110,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
                 lambda what, done=done: bar("cases", done, len(asked)),  # type: ignore[misc]
             )
             results.append(result)
+            for row in result.rows:
+                out.line(f"{case.model}, {case.rows} rows, {row.line()}")
     print_table(out, results, against)
     verdicts = [row.verdict for result in results for row in result.rows]
     verdicts += [result.memory_verdict for result in results]

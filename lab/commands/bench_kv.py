@@ -69,6 +69,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
                 lambda what, done=done: bar("cases", done, len(asked)),  # type: ignore[misc]
             )
             results.append(result)
+            for row in result.rows:
+                out.line(f"{case.model} {case.context} {case.scheme} {row.line()}")
     print_table(out, results)
     verdicts = [row.verdict for result in results for row in result.rows]
     out.document(
