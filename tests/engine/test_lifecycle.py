@@ -51,7 +51,9 @@ class Scripted(Method):
     """Emits 1, 2, 3 ... for each row. A prompt that begins with 40 fails its prefill, with 41 its third token, with 42
     the whole step."""
 
-    def __init__(self, decoder: object, kv: object, *, chunk: int, together: bool, compiled: object) -> None:
+    def __init__(
+        self, decoder: object, kv: object, *, chunk: int, rows: str, compiled: object, normalised: bool
+    ) -> None:
         self.chunk, self.open_rows = chunk, set[FakeRow]()
 
     def open(self, task: Task) -> FakeRow:

@@ -101,6 +101,7 @@ def test_longcat_flash_without_factors() -> None:
     assert (attention.q_factor, attention.kv_factor) == (None, None)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("name", ["kimi_vl", "deepseek_v3"])
 def test_an_original_that_mlx_lm_does_not_load(tmp_path: Path, name: str) -> None:
     """The reference is the same model by mlx-lm's names (see the fault register)."""
@@ -117,6 +118,7 @@ def test_an_original_that_mlx_lm_does_not_load(tmp_path: Path, name: str) -> Non
     assert mx.array_equal(load(saved).logits(ids), load(tmp_path / "original").logits(ids))
 
 
+@pytest.mark.matrix
 def test_whole_heads_are_quantised_as_mlx_lm_does(tmp_path: Path) -> None:
     config = {**find_recipe("youtu_llm").config, "qk_nope_head_dim": 48, "v_head_dim": 64}
     recipe = Recipe(config=config)

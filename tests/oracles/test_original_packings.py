@@ -20,6 +20,8 @@ from oracles.parity import EQUAL, Cell, CellResult, Pair
 from oracles.recipe import Form, find_recipe, resolve
 from oracles.tiny import write_model
 
+pytestmark = pytest.mark.matrix
+
 PROMPT = 35
 Weights = dict[str, mx.array]
 

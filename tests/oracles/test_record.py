@@ -52,6 +52,7 @@ def test_record_then_verify_is_equal(tmp_path: Path) -> None:
     assert {path.name for path in folder.iterdir()} == {MANIFEST, *(f"{name}.safetensors" for name in names)}
 
 
+@pytest.mark.matrix
 def test_a_changed_record_differs_on_both_sides(tmp_path: Path) -> None:
     folder = record([_spec("llama-float32-native-forced")], tmp_path, progress=quiet)
     manifest = read_manifest(folder)
