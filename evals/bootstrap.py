@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,3 +58,9 @@ def interval_by_sequence(sums: np.ndarray, counts: np.ndarray, *, seed: int = SE
     low, high = np.quantile(means, [share, 1 - share])
     # Resampled sums of equal values round differently; the estimate itself always lies within.
     return Interval(value, min(float(low), value), max(float(high), value))
+
+
+def mean_by_sequence(values: Sequence[np.ndarray]) -> Interval:
+    """The mean over all positions, one array a sequence, with its interval. Raises as `interval_by_sequence`."""
+    sums = np.asarray([each.sum() for each in values], dtype=np.float64)
+    return interval_by_sequence(sums, np.asarray([len(each) for each in values]))

@@ -81,4 +81,19 @@ class FakeArm:
             "machine": "a-machine",
             "versions": {"mlx": "0"},
         }
-        return Trace({"logits": mx.array(logits.astype(np.float32))}, doc)
+        tensors = {"logits": mx.array(logits.astype(np.float32))} | self.streams(probe, logits)
+        return Trace(tensors, doc)
+
+    def streams(self, probe: Probe, logits: np.ndarray) -> dict[str, mx.array]:
+        """Residual streams [L, 8] whose relative error grows by a scheme's noise with each layer, none at first; the
+        lens of the last one is the logits."""
+        found, count = {}, len(probe.token_ids)
+        rows = np.random.default_rng([2, *probe.token_ids]).choice([-1.0, 1.0], size=(count, 8))
+        scale = NOISE[self.config.kv.split(":/")[0]]
+        for i in range(-1, LAYERS):
+            if "layers" in probe.want:
+                found[f"layer.{i}"] = mx.array((rows * (1 + scale * (i + 1))).astype(np.float32))
+            if probe.lens:
+                seen = logits[count - probe.lens :] * (i + 2) / (LAYERS + 1)
+                found[f"lens.{i}"] = mx.array(seen.astype(np.float32))
+        return found
