@@ -1,10 +1,11 @@
-"""One run of `frontier kl` as a PNG or SVG file: KL against bytes, by position, by domain and, where they were asked
-for, the error and the lens' KL after each layer."""
+"""One run of `frontier kl` as a PNG or SVG file: KL against bytes, by position, by domain, at the worst tokens and,
+where they were asked for, the error and the lens' KL after each layer."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import matplotlib
@@ -28,6 +29,7 @@ ALONE_IN, PANEL_IN = (7.2, 4.2), (5.6, 3.5)
 POINTS = 9.0
 DODGE = 0.7  # of the room of a domain that its candidates share
 EMBEDDING = "emb."
+BEFORE = 22  # characters before a worst token
 
 
 def check_file(flag: str, path: str) -> None:
@@ -69,12 +71,15 @@ class Drawn:
         axes.errorbar([x], [value.value], yerr=span, fmt=self.marker, ms=6, color=self.colour, elinewidth=1, capsize=3)
 
 
-def draw(results: Sequence[FidelityResult], title: str) -> tuple[Figure, list[str]]:
-    """The figure, and the candidates whose KL of 0 has no place on a log axis."""
+def draw(
+    results: Sequence[FidelityResult], title: str, decode: Callable[[Sequence[int]], str]
+) -> tuple[Figure, list[str]]:
+    """The figure, and the candidates whose KL of 0 has no place on a log axis. decode: token ids to their text."""
     ordered = sorted(results, key=lambda result: result.candidate_token_bytes)
     zero = [result.candidate.kv for result in ordered if result.report.kl.value == 0]
     drawn = [Drawn(r, i) for i, r in enumerate(r for r in ordered if r.report.kl.value > 0)]
     panels: list[Callable[[Axes, Sequence[Drawn]], None]] = [_bytes]
+    worst: Callable[[Axes, Sequence[Drawn]], None] = partial(_worst, decode=decode)
     if len(results[0].kl_by_span) > 1:
         panels.append(_positions)
     if results[0].kl_by_domain:
@@ -83,6 +88,8 @@ def draw(results: Sequence[FidelityResult], title: str) -> tuple[Figure, list[st
         panels.append(_layer_errors)
     if results[0].layers and results[0].layers[0].lens_kl is not None:
         panels.append(_layer_lens)
+    if drawn:
+        panels.append(worst)
     columns = min(2, len(panels))
     rows = math.ceil(len(panels) / columns)
     size = ALONE_IN if len(panels) == 1 else (PANEL_IN[0] * columns, PANEL_IN[1] * rows)
@@ -90,7 +97,7 @@ def draw(results: Sequence[FidelityResult], title: str) -> tuple[Figure, list[st
     for i, panel in enumerate(panels, start=1):
         axes = figure.add_subplot(rows, columns, i)
         panel(axes, drawn)
-        _finish(axes, log=bool(drawn))
+        _finish(axes, log=("x" if panel is worst else "y") if drawn else "")
     if len(panels) > 1 and drawn:
         handles = [Line2D([], [], marker=d.marker, color=d.colour, label=d.name, ms=5, lw=1.1) for d in drawn]
         legend = figure.legend(
@@ -143,9 +150,29 @@ def _domains(axes: Axes, drawn: Sequence[Drawn]) -> None:
     _kl_label(axes)
 
 
+def _worst(axes: Axes, drawn: Sequence[Drawn], decode: Callable[[Sequence[int]], str]) -> None:
+    """Where the candidate of the largest mean is off most, and what all others say there if it is among their worst."""
+    places = {(p.sequence, p.position): p for p in max(drawn, key=lambda d: d.result.report.kl.value).result.worst}
+    for each in drawn:
+        found = {(p.sequence, p.position): p.kl for p in each.result.worst}
+        points = [(found[at], row) for row, at in enumerate(places) if found.get(at, 0.0) > 0]
+        if points:
+            x, y = zip(*points, strict=True)
+            axes.plot(x, y, ls="", marker=each.marker, color=each.colour, ms=6)
+    names = [f"{_shown(decode(p.context[:-1]))[-BEFORE:]} → {_shown(decode(p.context[-1:]))}" for p in places.values()]
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_xlabel("KL at the worst tokens, nats", fontsize=POINTS)
+
+
+def _shown(text: str) -> str:
+    """As a figure can show it: line ends and what a font may lack escaped, no mathematics."""
+    return ascii(text)[1:-1].replace("$", r"\$")
+
+
 def _layer_errors(axes: Axes, drawn: Sequence[Drawn]) -> None:
     _by_layer(axes, drawn, lambda layer: layer.error)
-    axes.set_ylabel("relative error of the residual stream", fontsize=POINTS)
+    axes.set_ylabel("relative error of the stream, 95 % interval", fontsize=POINTS)
 
 
 def _layer_lens(axes: Axes, drawn: Sequence[Drawn]) -> None:
@@ -175,8 +202,10 @@ def _kl_label(axes: Axes) -> None:
     axes.set_ylabel(f"{kl.label}, {kl.unit}, 95 % interval", fontsize=POINTS)
 
 
-def _finish(axes: Axes, *, log: bool) -> None:
-    if log:
+def _finish(axes: Axes, *, log: str) -> None:
+    if log == "x":
+        axes.set_xscale("log")
+    elif log == "y":
         axes.set_yscale("log")
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)

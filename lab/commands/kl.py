@@ -174,7 +174,8 @@ def show(
     if args.plot is not None:
         from lab.kl_figure import draw, save
 
-        figure, zero = draw(results, f"{args.model}: {len(results)} KV schemes against {results[0].reference.kv}")
+        name = Path(args.model).name
+        figure, zero = draw(results, f"{name}: {len(results)} KV schemes against {results[0].reference.kv}", decode)
         save(figure, args.plot)
         out.line(f"plot: {args.plot}" + (f"; not drawn, a KL of 0: {', '.join(zero)}" if zero else ""))
     first = results[0]

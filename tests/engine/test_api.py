@@ -60,6 +60,12 @@ def test_the_lens_behind_the_last_layer_is_the_model(text_engine: Engine) -> Non
         text_engine.trace(PROMPT, lens=8)
 
 
+def test_a_lens_that_a_graph_does_not_have_is_refused(text_engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_engine._model.decoder, "outlet", lambda x, ctx: x)
+    with pytest.raises(errors.InvalidValue, match="no single stream that the final norm takes"):
+        text_engine.trace(PROMPT, lens=2)
+
+
 @pytest.mark.parametrize("prefix", [1, 63, 64, 100, 260])
 def test_a_run_from_a_kept_prefix_has_the_bits_of_a_cold_one(text_folder: Path, prefix: int) -> None:
     ids = [(i * 31) % 90 + 2 for i in range(300)]

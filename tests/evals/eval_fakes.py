@@ -97,3 +97,22 @@ class FakeArm:
                 seen = logits[count - probe.lens :] * (i + 2) / (LAYERS + 1)
                 found[f"lens.{i}"] = mx.array(seen.astype(np.float32))
         return found
+
+
+class EngineHere(FakeArm):
+    """The engine's own stack in this process: no fake but for the process boundary."""
+
+    def wait_ready(self) -> None:
+        from oracles.engine_adapter import load
+
+        self.stack = load(self.config)
+        self.ready = True
+
+    def probe(self, probe: Probe) -> Trace:
+        return self.stack.probe(probe)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.ready:
+            self.stack.close()

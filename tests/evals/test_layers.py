@@ -1,4 +1,4 @@
-"""The error after each layer: against its definition, on stand-ins, and where it must be 0 on real workers."""
+"""The error after each layer: against its definition, on stand-ins, and where it must be 0 on a tiny model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from eval_fakes import SEQUENCES, FakeArm, config
+from eval_fakes import SEQUENCES, EngineHere, FakeArm, config
 
 from engine import errors
 from evals.fidelity import FidelityResult, run_fidelity
@@ -113,7 +113,7 @@ def live(*names: str, layers: bool = True, dtype: str = "auto", **options: objec
     arm = {"stack": "engine", "model": str(tiny_model("llama")), "chunk": 8}
     reference, kvs = names[0], names[1:]
     candidates = [StackConfig(**arm, kv=kv, dtype=dtype) for kv in kvs]  # type: ignore[arg-type]
-    how = {"tail": 12, "layers": layers, "lens": layers, "floor_sequences": 0, **options}
+    how = {"tail": 12, "layers": layers, "lens": layers, "floor_sequences": 0, "start": EngineHere, **options}
     return run_fidelity(StackConfig(**arm, kv=reference), candidates, IDS, **how)  # type: ignore[arg-type]
 
 
