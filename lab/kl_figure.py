@@ -29,7 +29,7 @@ ALONE_IN, PANEL_IN = (7.2, 4.2), (5.6, 3.5)
 POINTS = 9.0
 DODGE = 0.7  # of the room of a domain that its candidates share
 EMBEDDING = "emb."
-BEFORE = 22  # characters before a worst token
+BEFORE = 40  # characters before a worst token
 
 
 def check_file(flag: str, path: str) -> None:
@@ -97,7 +97,7 @@ def draw(
     for i, panel in enumerate(panels, start=1):
         axes = figure.add_subplot(rows, columns, i)
         panel(axes, drawn)
-        _finish(axes, log=("x" if panel is worst else "y") if drawn else "")
+        _finish(axes, log=bool(drawn) and panel is not worst)
     if len(panels) > 1 and drawn:
         handles = [Line2D([], [], marker=d.marker, color=d.colour, label=d.name, ms=5, lw=1.1) for d in drawn]
         legend = figure.legend(
@@ -159,15 +159,25 @@ def _worst(axes: Axes, drawn: Sequence[Drawn], decode: Callable[[Sequence[int]],
         if points:
             x, y = zip(*points, strict=True)
             axes.plot(x, y, ls="", marker=each.marker, color=each.colour, ms=6)
-    names = [f"{_shown(decode(p.context[:-1]))[-BEFORE:]} → {_shown(decode(p.context[-1:]))}" for p in places.values()]
-    axes.set_yticks(range(len(names)), names)
-    axes.set_ylim(len(names) - 0.5, -0.5)
+    for row, place in enumerate(places.values()):
+        before, token = (decode(ids) for ids in (place.context[:-1], place.context[-1:]))
+        axes.text(
+            0.02,
+            row - 0.22,
+            f"{_shown(before)[1:-1][-BEFORE:]} → {_shown(token)}",
+            transform=axes.get_yaxis_transform(),
+            fontsize=POINTS - 1,
+            color=_light(INK),
+        )
+    axes.set_yticks([])
+    axes.set_xlim(left=0)
+    axes.set_ylim(len(places) - 0.5, -0.7)
     axes.set_xlabel("KL at the worst tokens, nats", fontsize=POINTS)
 
 
 def _shown(text: str) -> str:
-    """As a figure can show it: line ends and what a font may lack escaped, no mathematics."""
-    return ascii(text)[1:-1].replace("$", r"\$")
+    """Quoted, as a figure can show it: line ends and what a font may lack escaped, no mathematics."""
+    return ascii(text).replace("$", r"\$")
 
 
 def _layer_errors(axes: Axes, drawn: Sequence[Drawn]) -> None:
@@ -202,10 +212,8 @@ def _kl_label(axes: Axes) -> None:
     axes.set_ylabel(f"{kl.label}, {kl.unit}, 95 % interval", fontsize=POINTS)
 
 
-def _finish(axes: Axes, *, log: str) -> None:
-    if log == "x":
-        axes.set_xscale("log")
-    elif log == "y":
+def _finish(axes: Axes, *, log: bool) -> None:
+    if log:
         axes.set_yscale("log")
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)

@@ -43,12 +43,12 @@ class EngineStack:
     def probe(self, probe: Probe) -> Trace:
         if probe.beside:
             return self._row_beside(probe)
-        ids, how = list(probe.token_ids), {"layers": "layers" in probe.want, "lens": probe.lens}
+        how: dict[str, Any] = {"layers": "layers" in probe.want, "lens": probe.lens}
         if probe.sizes is not None:
-            traced = self.engine.trace(ids, sizes=probe.sizes, **how)
+            how |= {"sizes": probe.sizes}
         else:
-            cut = {"chunk": self.config.chunk, "head": probe.head, "tail": probe.tail, "prefix": probe.prefix}
-            traced = self.engine.trace(ids, **cut, **how)
+            how |= {"chunk": self.config.chunk, "head": probe.head, "tail": probe.tail, "prefix": probe.prefix}
+        traced = self.engine.trace(list(probe.token_ids), **how)
         tensors = {**traced.layers, **traced.lens}
         if "logits" in probe.want:
             tensors["logits"] = traced.logits

@@ -185,7 +185,7 @@ def test_layers_are_a_table_and_the_plot_has_a_panel_of_each_breakdown(
     ):  # fmt: skip
         assert f">{words}<" in svg
     largest = max(results, key=lambda result: result["report"]["kl"]["value"])
-    assert all(f" → {place['context'][-1]}<" in svg for place in largest["worst"])
+    assert all(f" → '{place['context'][-1]}'<" in svg for place in largest["worst"])
 
 
 def test_a_candidate_may_be_warm_and_is_then_the_reference_by_default(
