@@ -29,6 +29,7 @@ ALONE_IN, PANEL_IN = (7.2, 4.2), (5.6, 3.5)
 POINTS = 9.0
 DODGE = 0.7  # of the room of a domain that its candidates share
 EMBEDDING = "emb."
+DOWN_TO = 0.05  # of a mean: where an interval ends whose lower end has no place on a log axis
 BEFORE = 40  # characters before a worst token
 
 
@@ -50,13 +51,13 @@ class Drawn:
         self.marker, self.colour = MARKERS[parse_kv(kv).kind], COLOURS[index % len(COLOURS)]
 
     def curve(self, axes: Axes, x: Sequence[float], values: Sequence[Interval]) -> None:
-        """Points joined by a line over the band of their intervals; a log axis has no place for a 0."""
+        """Points joined by a line over the band of their intervals; a log axis has no place for a mean of 0."""
         kept = [(at, value) for at, value in zip(x, values, strict=True) if value.value > 0]
         if not kept:
             return
         places = [at for at, _ in kept]
         axes.plot(places, [v.value for _, v in kept], color=self.colour, marker=self.marker, ms=3.5, lw=1.1)
-        spans = [(at, v.low, v.high) for at, v in kept if v.low is not None and v.high is not None]
+        spans = [(at, _low(v), v.high) for at, v in kept if v.low is not None and v.high is not None]
         if spans:
             at, low, high = zip(*spans, strict=True)
             axes.fill_between(at, low, high, color=self.colour, alpha=0.14, linewidth=0)
@@ -67,7 +68,7 @@ class Drawn:
             return
         span = None
         if value.low is not None and value.high is not None:
-            span = [[value.value - value.low], [value.high - value.value]]
+            span = [[value.value - _low(value)], [value.high - value.value]]
         axes.errorbar([x], [value.value], yerr=span, fmt=self.marker, ms=6, color=self.colour, elinewidth=1, capsize=3)
 
 
@@ -205,6 +206,12 @@ def _by_layer(axes: Axes, drawn: Sequence[Drawn], value: Callable[[LayerResult],
         axes.set_xticks(ticks, [EMBEDDING if at < 0 else str(at) for at in ticks])
         axes.set_xlim(numbers[0] - 0.5, numbers[-1] + 0.5)
     axes.set_xlabel("after layer", fontsize=POINTS)
+
+
+def _low(value: Interval) -> float:
+    """Where the interval's lower end is drawn on a log axis: one at or below 0 goes down to a fixed share."""
+    assert value.low is not None
+    return max(value.low, value.value * DOWN_TO)
 
 
 def _kl_label(axes: Axes) -> None:
