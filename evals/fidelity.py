@@ -19,12 +19,14 @@ import numpy as np
 from engine import errors, parse_kv
 from evals.bootstrap import Interval
 from evals.breakdown import Span, Worst, by_label, by_span, worst_positions
+from evals.free_running import FreeRunning, Parting, free_probe, free_running, part
 from evals.kl import PositionScores, score_positions
 from evals.layers import LayerResult, LayerScores, Streams, layer_results, score_layers
 from evals.protocol import Arm, Plan, Progress, check_sequences, scored_logits, start_worker, targets
 from evals.report import KLReport, floor_report, kl_report
 from evals.stored import Full, StoredReference
 from oracles.contract import StackConfig, Trace
+from oracles.live import require_scheme
 
 FLOOR_SEQUENCES = 4
 
@@ -37,7 +39,8 @@ class FidelityResult:
     `*_warm`: tokens of each sequence that came out of a kept state, 0 where an arm ran cold.
     `kl_by_domain`: mean KL in nats; `kl_by_position`: of each scored position, over the sequences, and `kl_by_span` of
     runs of them; `worst`: the positions of the largest KL; `layers`: the error after each layer, if asked for.
-    `left_out`: how much a stored reference's KL falls short, in nats, None for a live one.
+    `free`: where greedy generations part, if asked for. `left_out`: how much a stored reference's KL falls short, in
+    nats, None for a live one.
     `ids_sha256` names the token ids; `corpus_sha256` the text set, if it is one.
     `seconds`: of the whole run, all candidates together.
     """
@@ -63,6 +66,7 @@ class FidelityResult:
     layers: tuple[LayerResult, ...] = ()
     reference_warm: int = 0
     candidate_warm: int = 0
+    free: FreeRunning | None = None
 
     @property
     def reference_token_bytes(self) -> float:
@@ -110,6 +114,7 @@ def run_fidelity(
     lens: bool = False,
     reference_warm: int = 0,
     candidate_warm: int = 0,
+    free: int = 0,
     progress: Progress | None = None,
     start: Callable[[StackConfig], Arm] = start_worker,
 ) -> list[FidelityResult]:
@@ -120,7 +125,8 @@ def run_fidelity(
     `evals.protocol`. floor_sequences: how many of them the A/A floor repeats (native reference only; 0 for none).
     labels: the domain of each sequence. layers: compare the arms' residual streams too; lens: and what the final norm
     and the head make of them, see `evals.layers`. reference_warm, candidate_warm: tokens of each sequence that an
-    arm takes out of a kept state ("warm"); its scheme must allow that boundary. Everything that can be refused is
+    arm takes out of a kept state ("warm"); its scheme must allow that boundary. free: so many tokens
+    each arm also generates by itself, behind what is prefilled. Everything that can be refused is
     refused before the first sequence runs.
 
     Raises `LeverNotApplied` (a scored position attended another scheme: the whole run is invalid), `OracleRefused`,
@@ -142,6 +148,12 @@ def run_fidelity(
     stored = reference if isinstance(reference, StoredReference) else None
     if lens and not layers:
         raise errors.InvalidValue("lens", lens, "only together with layers")
+    if isinstance(free, bool) or not isinstance(free, int) or free < 0:
+        raise errors.InvalidValue("free", free, "an integer >= 0")
+    if free and (protocol != "step" or stored is not None):
+        raise errors.InvalidValue("free", free, "only with the step protocol and a reference that runs")
+    if free and (reference_warm or candidate_warm):
+        raise errors.InvalidValue("free", free, "only with cold arms: generation takes no kept prefix yet")
     config = reference.config if isinstance(reference, StoredReference) else reference
     for arm_prefix, each in ((reference_warm, config), *((candidate_warm, each) for each in candidates)):
         if (lens or arm_prefix) and each.stack != "engine":
@@ -162,8 +174,9 @@ def run_fidelity(
         arms = [stack.enter_context(start(each)) for each in configs]
         for arm in arms:
             arm.wait_ready()
-        asked = _Asked(layers, lens, (*(() if stored else (reference_warm,)), *(candidate_warm for _ in candidates)))
-        run = _Run(plan, configs, arms, stored, asked, progress or _silent, len(sequences) * len(arms) + repeats)
+        warm = (*(() if stored else (reference_warm,)), *(candidate_warm for _ in candidates))
+        work = len(sequences) * len(arms) * (2 if free else 1) + repeats
+        run = _Run(plan, configs, arms, stored, _Asked(layers, lens, warm, free), progress or _silent, work)
         for i, ids in enumerate(sequences):
             run.sequence(i, ids, plan.beside(i, sequences), repeat=i < repeats)
     seconds = time.monotonic() - began
@@ -192,20 +205,22 @@ def run_fidelity(
             layers=layer_results(streams, labels) if layers else (),
             reference_warm=reference_warm,
             candidate_warm=candidate_warm,
+            free=free_running(partings, free) if free else None,
         )
-        for candidate, trace, parts, left_out, streams in zip(
-            candidates, run.traces[-len(candidates) :], run.parts, run.left_out, run.layers, strict=True
+        for candidate, trace, parts, left_out, streams, partings in zip(
+            candidates, run.traces[-len(candidates) :], run.parts, run.left_out, run.layers, run.partings, strict=True
         )
     ]
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """What is asked of the arms beside logits. prefixes: of each arm."""
+    """What is asked of the arms beside logits. prefixes: of each arm; free: tokens that each generates by itself."""
 
     layers: bool
     lens: bool
     prefixes: tuple[int, ...]
+    free: int
 
 
 class _Run:
@@ -228,6 +243,7 @@ class _Run:
         self.first = 0 if stored else 1  # of the candidates
         self.parts: list[list[PositionScores]] = [[] for _ in arms[self.first :]]
         self.layers: list[list[LayerScores]] = [[] for _ in self.parts]
+        self.partings: list[list[Parting]] = [[] for _ in self.parts]
         self.left_out: list[float | None] = [None for _ in self.parts]
         self.floor: list[PositionScores] = []
 
@@ -260,6 +276,21 @@ class _Run:
         if repeat:
             _, rows = self._answer(0, i)
             self.floor.append(score_positions(full(rows), rows, goal))
+        if self.asked.free:
+            self._let_run(fed[: self.plan.rows.start])
+
+    def _let_run(self, prompt: Sequence[int]) -> None:
+        """Have every arm go on by itself, and keep where each candidate leaves the reference."""
+        for arm in self.arms:
+            arm.ask(free_probe(prompt, self.asked.free))
+        traces = []
+        for arm, config in zip(self.arms, self.configs, strict=True):
+            traces.append(arm.answer())
+            require_scheme(traces[-1], config.kv)
+            self.done += 1
+            self.progress("KL", self.done, self.work)
+        for partings, trace in zip(self.partings, traces[1:], strict=True):
+            partings.append(part(traces[0], trace))
 
     def _reference(self, i: int) -> tuple[Full, Streams | None]:
         """The reference's logits of a sequence, by a candidate's, and its streams where they were asked for."""

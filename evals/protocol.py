@@ -22,7 +22,7 @@ from engine import errors
 from evals.gate import LeverNotApplied
 from evals.kl import BadLogits
 from oracles.client import Worker
-from oracles.contract import Probe, StackConfig, Trace
+from oracles.contract import GenerateProbe, Probe, StackConfig, Trace
 from oracles.live import require_scheme, wanted_live
 
 PROTOCOLS = ("step", "served", "forward")
@@ -36,7 +36,7 @@ class Arm(Protocol):
 
     def probe(self, probe: Probe) -> Trace: ...
 
-    def ask(self, probe: Probe) -> None: ...
+    def ask(self, probe: Probe | GenerateProbe) -> None: ...
 
     def answer(self) -> Trace: ...
 

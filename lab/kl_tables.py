@@ -8,6 +8,7 @@ from rich.table import Table
 
 from evals.bootstrap import Interval
 from evals.fidelity import FidelityResult
+from evals.free_running import FreeRunning
 from evals.layers import steps
 from evals.llama_cpp import Estimate
 from evals.report import FLIP_GAP_NATS
@@ -108,6 +109,18 @@ def worst(result: FidelityResult, decode: Callable[[Sequence[int]], str]) -> str
         for place in result.worst
     ]
     return "\n".join(["  largest KL:", *lines])
+
+
+def parting(free: FreeRunning) -> str:
+    """Where greedy generations of the texts part from the reference's."""
+    median = "and less than half part" if free.median is None else f"half part by token {free.median}"
+    low, high = free.equal_interval or (None, None)
+    ends = "" if low is None or high is None else f" ({100 * low:.0f} to {100 * high:.0f} %)"
+    text = f"  free running, {free.steps} tokens: {100 * free.equal:.0f} %{ends} of the texts stay equal, {median}"
+    if not free.gaps:
+        return text
+    lead = f"middle {free.gaps[len(free.gaps) // 2]:.3g}, largest {free.gaps[-1]:.3g} nats"
+    return f"{text}; the reference's lead where they part: {lead}"
 
 
 def _error(estimate: Estimate) -> str:

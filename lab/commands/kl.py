@@ -52,6 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lens", action="store_true", help="with --layers: KL of what the final norm and the head make of each layer"
     )
+    parser.add_argument(
+        "--free", type=int, metavar="N", help="also let each arm generate N tokens by itself: where texts part"
+    )
     parser.add_argument("--save-reference", metavar="FILE", help="run the reference alone and keep what KL needs of it")
     parser.add_argument("--reference-file", metavar="FILE", help="such a file in place of running the reference")
     parser.add_argument("--plot", metavar="FILE", help="also draw it, as .png or .svg")
@@ -84,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
         raise errors.InvalidValue("--lens", args.lens, "only with --layers")
     changes = (args.candidate_model, args.candidate_dtype, args.candidate_chunk, args.candidate_warm)
     other = any(value is not None for value in changes)
-    for flag in ("--chunk", "--candidate-chunk", "--reference-warm", "--candidate-warm"):
+    for flag in ("--chunk", "--candidate-chunk", "--reference-warm", "--candidate-warm", "--free"):
         count = vars(args)[flag[2:].replace("-", "_")]
         if count is not None and count < 1:
             raise errors.InvalidValue(flag, count, "an integer >= 1")
@@ -132,6 +135,7 @@ def run(args: argparse.Namespace) -> int:
             lens=args.lens,
             reference_warm=args.reference_warm or 0,
             candidate_warm=args.candidate_warm or 0,
+            free=args.free or 0,
             progress=progress,
         )
     return show(out, results, args, tokenizer.decode)
@@ -142,7 +146,7 @@ def check_files(args: argparse.Namespace) -> None:
     from engine import errors
 
     candidates = ("candidate", "l1", "l2", *(f"candidate_{what}" for what in ("model", "dtype", "chunk", "warm")))
-    streams = ("layers", "lens", "reference_warm")  # a kept reference has no streams, and runs cold
+    streams = ("layers", "lens", "free", "reference_warm")  # a kept reference has no streams, and runs no more
     idle = {
         "save_reference": (*candidates, *streams, "reference_file", "plot", "fidelity_class"),
         "reference_file": ("reference", *streams),
@@ -159,7 +163,7 @@ def show(
 ) -> int:
     """Print the table, smallest cache first, and the JSON document; draw the plot."""
     from evals.gate import gate
-    from lab.kl_tables import details, largest_step, layer_table, summary, worst
+    from lab.kl_tables import details, largest_step, layer_table, parting, summary, worst
 
     results = sorted(results, key=lambda result: result.candidate_token_bytes)
     wide_console(out).print(summary(results))
@@ -168,6 +172,8 @@ def show(
         out.line(worst(result, decode))
         if result.left_out is not None:
             out.line(f"  stored reference: its mean KL falls short by {result.left_out:.2g} on the first text")
+        if result.free is not None:
+            out.line(parting(result.free))
         if result.layers:
             wide_console(out).print(layer_table(result))
             out.line(largest_step(result))

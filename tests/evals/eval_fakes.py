@@ -7,7 +7,7 @@ from types import TracebackType
 import mlx.core as mx
 import numpy as np
 
-from oracles.contract import OracleRefused, Probe, StackConfig, Trace
+from oracles.contract import GenerateProbe, OracleRefused, Probe, StackConfig, Trace
 from oracles.live import planned_schemes
 
 VOCAB, LAYERS = 40, 3
@@ -109,7 +109,7 @@ class EngineHere(FakeArm):
         self.ready = True
 
     def probe(self, probe: Probe) -> Trace:
-        return self.stack.probe(probe)
+        return self.stack.generate(probe) if isinstance(probe, GenerateProbe) else self.stack.probe(probe)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
