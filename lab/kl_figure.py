@@ -12,6 +12,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from engine import errors, parse_kv
 from evals.bootstrap import Interval
@@ -136,6 +137,7 @@ def _positions(axes: Axes, drawn: Sequence[Drawn]) -> None:
     for each in drawn:
         spans = each.result.kl_by_span
         each.curve(axes, [(span.first + span.last) / 2 for span in spans], [span.kl for span in spans])
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("position in the text, tokens", fontsize=POINTS)
     _kl_label(axes)
 
@@ -202,7 +204,7 @@ def _by_layer(axes: Axes, drawn: Sequence[Drawn], value: Callable[[LayerResult],
     if drawn:
         numbers = [layer.layer for layer in drawn[0].result.layers]
         step = max(1, round(len(numbers) / 10))
-        ticks = [numbers[0], *range(0, numbers[-1] + 1, step)]
+        ticks = [numbers[0], *range(0 if step == 1 else step, numbers[-1] + 1, step)]
         axes.set_xticks(ticks, [EMBEDDING if at < 0 else str(at) for at in ticks])
         axes.set_xlim(numbers[0] - 0.5, numbers[-1] + 0.5)
     axes.set_xlabel("after layer", fontsize=POINTS)
@@ -225,7 +227,7 @@ def _finish(axes: Axes, *, log: bool) -> None:
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     axes.grid(color=_light(RULE), linewidth=0.5, which="major")
-    axes.tick_params(colors=_light(MUTED), labelsize=POINTS - 1)
+    axes.tick_params(which="both", colors=_light(MUTED), labelsize=POINTS - 1)
 
 
 def save(figure: Figure, path: str) -> None:

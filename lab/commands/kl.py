@@ -180,8 +180,9 @@ def show(
     if args.plot is not None:
         from lab.kl_figure import draw, save
 
-        name = Path(args.model).name
-        figure, zero = draw(results, f"{name}: {len(results)} KV schemes against {results[0].reference.kv}", decode)
+        many = "1 KV scheme" if len(results) == 1 else f"{len(results)} KV schemes"
+        title = f"{Path(args.model).name}: {many} against {results[0].reference.kv}"
+        figure, zero = draw(results, title, decode)
         save(figure, args.plot)
         out.line(f"plot: {args.plot}" + (f"; not drawn, a KL of 0: {', '.join(zero)}" if zero else ""))
     first = results[0]
