@@ -33,7 +33,7 @@ from engine.kv.request import parse_kv
 from engine.method import METHODS
 from engine.method.base import Method, Task
 from engine.method.continuations import continue_context
-from engine.method.forward import GraphRun, forced_bounds, teacher_force
+from engine.method.forward import Cut, GraphRun, forced_trace
 from engine.method.rehearse import rehearse
 from engine.sample.argmax import unfit_for_normalised
 from engine.sched.admission import Admission
@@ -184,38 +184,26 @@ class Engine:
         tail: int = 1,
         *,
         layers: bool = False,
+        lens: int = 0,
+        prefix: int = 0,
         sizes: Sequence[int] | None = None,
     ) -> ForwardTrace:
         """Run `token_ids` over a fresh cache: the first `head` in a forward of their own, then chunks of `chunk`
         (default: the config's), the last `tail` one at a time. Caches are converted after each forward as in
-        generation. With `layers`, the residual stream after each layer comes too. `sizes`: the lengths of the
-        forwards, one by one, instead of head, chunk and tail.
+        generation. With `layers`, the residual stream after each layer comes too; with `lens`, the logits that the
+        final norm and the head make of it at so many last positions. `sizes`: the lengths of the forwards, one by one,
+        instead of head, chunk and tail.
+
+        prefix: so many tokens are filled first; their caches are kept in a file, read back into fresh ones, and the
+        run goes on from these. `InvalidValue` where `engine.kv.publish` allows no such boundary.
         """
         ids = self._admission.checked_ids(token_ids)
-        if sizes is not None:
-            if chunk is not None or head or tail != 1:
-                raise InvalidValue("sizes", tuple(sizes), "alone: without chunk, head and tail")
-            if any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in sizes) or sum(sizes) != len(ids):
-                raise InvalidValue("sizes", tuple(sizes), f"integers >= 1 that add up to {len(ids)} tokens")
-            return self._traced(ids, tuple(itertools.accumulate(sizes, initial=0)), layers)
+        if sizes is not None and (chunk is not None or head or tail != 1 or prefix):
+            raise InvalidValue("sizes", tuple(sizes), "alone: without chunk, head, tail and prefix")
         step = self.config.prefill_chunk if chunk is None else chunk
-        if isinstance(step, bool) or not isinstance(step, int) or step < 1:
-            raise InvalidValue("chunk", chunk, "an integer >= 1")
-        if not 0 <= head < len(ids):
-            raise InvalidValue("head", head, f"0..{len(ids) - 1}")
-        if not 1 <= tail <= len(ids) - head:
-            raise InvalidValue("tail", tail, f"1..{len(ids) - head}")
-        return self._traced(ids, forced_bounds(len(ids), chunk=step, head=head, tail=tail), layers)
-
-    def _traced(self, ids: tuple[int, ...], bounds: tuple[int, ...], layers: bool) -> ForwardTrace:
-        run = self._loop.call(lambda: teacher_force(self._model.decoder, self._kv, ids, bounds, layers=layers))
-        return ForwardTrace(
-            logits=run.logits,
-            kv_live=run.kv_live,
-            kv_status=self._kv.status(run.caches),
-            caches=tuple(cache.describe(i) for i, cache in enumerate(run.caches)),
-            layers={f"layer.{i}": array for i, array in run.layers.items()},
-        )
+        forwards = None if sizes is None else tuple(sizes)
+        cut = Cut(length=len(ids), chunk=step, head=head, tail=tail, prefix=prefix, sizes=forwards)
+        return self._loop.call(lambda: forced_trace(self._model, self._kv, ids, cut, layers=layers, lens=lens))
 
     def score(self, sequences: Sequence[Sequence[int]], tail: int = 32, batch: int = 1) -> Iterator[ScoreBlock]:
         """Teacher-forced logits of the last `tail` positions of each sequence, one block a sequence, on the path that

@@ -271,7 +271,8 @@ class ForwardTrace:
 
     `logits`: array [L, V]. `kv_live[j]`: the scheme that the forward of position j attended, read from the live caches
     just before it ran: "native", "affine8:g64", or "mixed" where layers differ. `layers`: "layer.<i>" -> array [L, D],
-    the residual stream after layer i, "layer.-1" the embedding; empty unless asked for.
+    the residual stream after layer i, "layer.-1" the embedding; `lens`: "lens.<i>" -> logits [N, V] that the final norm
+    and the head make of it at the last N positions; both empty unless asked for.
     """
 
     logits: Any
@@ -279,6 +280,7 @@ class ForwardTrace:
     kv_status: str
     caches: tuple[CacheLayer, ...]
     layers: Mapping[str, Any] = field(default_factory=dict)
+    lens: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
-"""Intervals by resampling sequences. Positions of one sequence are not independent, so the sequence is the unit."""
+"""Intervals by resampling sequences, or from the spread of a few. Positions of one sequence are not independent, so the
+sequence is the unit."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,9 @@ from engine import errors
 DRAWS = 4000
 LEVEL = 0.95
 SEED = 20261129
+# Of fewer sequences n the bootstrap cannot cover: its widest interval, from the smallest to the largest of them, holds
+# the mean in 1 - 2^(1 - n) of cases.
+FEWEST = 6
 
 
 @dataclass(frozen=True)
@@ -42,8 +46,8 @@ def tail_share(n: int) -> float:
 def interval_by_sequence(sums: np.ndarray, counts: np.ndarray, *, seed: int = SEED) -> Interval:
     """Mean over positions with an interval, from each sequence's sum [S] and its number of positions [S].
 
-    Fewer than 2 sequences have no interval. Deterministic in `seed` (PCG64). Raises `errors.InvalidValue` for no
-    sequences or an empty one.
+    Fewer than `FEWEST` sequences have a t interval, fewer than 2 none. Deterministic in `seed` (PCG64). Raises
+    `errors.InvalidValue` for no sequences or an empty one.
     """
     n = len(sums)
     if n == 0 or sums.shape != counts.shape or counts.min() < 1:
@@ -51,6 +55,10 @@ def interval_by_sequence(sums: np.ndarray, counts: np.ndarray, *, seed: int = SE
     value = float(sums.sum() / counts.sum())
     if n < 2:
         return Interval(value, None, None)
+    if n < FEWEST:
+        off = (sums - value * counts) / counts.mean()  # of a ratio, to first order
+        half = float(stats.t.ppf((1 + LEVEL) / 2, n - 1) * np.sqrt((off**2).sum() / (n * (n - 1))))
+        return Interval(value, value - half, value + half)
     rng = np.random.Generator(np.random.PCG64(seed))
     drawn = rng.integers(0, n, size=(DRAWS, n))
     means = sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1)
@@ -58,3 +66,9 @@ def interval_by_sequence(sums: np.ndarray, counts: np.ndarray, *, seed: int = SE
     low, high = np.quantile(means, [share, 1 - share])
     # Resampled sums of equal values round differently; the estimate itself always lies within.
     return Interval(value, min(float(low), value), max(float(high), value))
+
+
+def mean_by_sequence(values: Sequence[np.ndarray]) -> Interval:
+    """The mean over all positions, one array a sequence, with its interval. Raises as `interval_by_sequence`."""
+    sums = np.asarray([each.sum() for each in values], dtype=np.float64)
+    return interval_by_sequence(sums, np.asarray([len(each) for each in values]))

@@ -17,24 +17,18 @@ from typing import Any
 import numpy as np
 
 from engine import errors, parse_kv
+from evals.bootstrap import Interval
+from evals.breakdown import Span, Worst, by_label, by_span, worst_positions
+from evals.free_running import FreeRunning, Parting, free_probe, free_running, part
 from evals.kl import PositionScores, score_positions
+from evals.layers import LayerResult, LayerScores, Streams, layer_results, score_layers
 from evals.protocol import Arm, Plan, Progress, check_sequences, scored_logits, start_worker, targets
 from evals.report import KLReport, floor_report, kl_report
 from evals.stored import Full, StoredReference
 from oracles.contract import StackConfig, Trace
+from oracles.live import require_scheme
 
 FLOOR_SEQUENCES = 4
-WORST, CONTEXT = 5, 12
-
-
-@dataclass(frozen=True)
-class Worst:
-    """One position of the largest KL, in nats. context: the token ids up to it, and the next one, its target."""
-
-    sequence: int
-    position: int
-    kl: float
-    context: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -42,8 +36,11 @@ class FidelityResult:
     """One candidate against the reference.
 
     `*_live`: the scheme of the live caches after a sequence; `*_kv_bytes`: their bytes there, at `plan.length` tokens.
-    `kl_by_domain`: mean KL in nats; `kl_by_position`: of each scored position, over the sequences; `worst`: the
-    positions of the largest KL. `left_out`: how much a stored reference's KL falls short, in nats, None for a live one.
+    `*_warm`: tokens of each sequence that came out of a kept state, 0 where an arm ran cold.
+    `kl_by_domain`: mean KL in nats; `kl_by_position`: of each scored position, over the sequences, and `kl_by_span` of
+    runs of them; `worst`: the positions of the largest KL; `layers`: the error after each layer, if asked for.
+    `free`: where greedy generations part, if asked for. `left_out`: how much a stored reference's KL falls short, in
+    nats, None for a live one.
     `ids_sha256` names the token ids; `corpus_sha256` the text set, if it is one.
     `seconds`: of the whole run, all candidates together.
     """
@@ -56,8 +53,9 @@ class FidelityResult:
     reference_kv_bytes: int
     candidate_kv_bytes: int
     report: KLReport
-    kl_by_domain: Mapping[str, float]
+    kl_by_domain: Mapping[str, Interval]
     kl_by_position: tuple[float, ...]
+    kl_by_span: tuple[Span, ...]
     worst: tuple[Worst, ...]
     machine: str
     versions: Mapping[str, str]
@@ -65,6 +63,10 @@ class FidelityResult:
     corpus_sha256: str | None
     seconds: float
     left_out: float | None = None
+    layers: tuple[LayerResult, ...] = ()
+    reference_warm: int = 0
+    candidate_warm: int = 0
+    free: FreeRunning | None = None
 
     @property
     def reference_token_bytes(self) -> float:
@@ -80,7 +82,8 @@ class FidelityResult:
     def lever(self) -> str:
         """What was measured, as it was found live."""
         start = parse_kv(self.candidate.kv).start
-        return f"{self.candidate.stack} {self.candidate.kv} (start {start}, live {self.candidate_live})"
+        warm = f", {self.candidate_warm} tokens out of a kept state" if self.candidate_warm else ""
+        return f"{self.candidate.stack} {self.candidate.kv} (start {start}, live {self.candidate_live}{warm})"
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self) | {
@@ -107,6 +110,11 @@ def run_fidelity(
     floor_sequences: int = FLOOR_SEQUENCES,
     labels: Sequence[str] | None = None,
     corpus_sha256: str | None = None,
+    layers: bool = False,
+    lens: bool = False,
+    reference_warm: int = 0,
+    candidate_warm: int = 0,
+    free: int = 0,
     progress: Progress | None = None,
     start: Callable[[StackConfig], Arm] = start_worker,
 ) -> list[FidelityResult]:
@@ -115,7 +123,11 @@ def run_fidelity(
 
     sequences: token ids, all of one length; the last token of each is only a target. protocol, tail: see
     `evals.protocol`. floor_sequences: how many of them the A/A floor repeats (native reference only; 0 for none).
-    labels: the domain of each sequence. Everything that can be refused is refused before the first sequence runs.
+    labels: the domain of each sequence. layers: compare the arms' residual streams too; lens: and what the final norm
+    and the head make of them, see `evals.layers`. reference_warm, candidate_warm: tokens of each sequence that an
+    arm takes out of a kept state ("warm"); its scheme must allow that boundary. free: so many tokens
+    each arm also generates by itself, behind what is prefilled. Everything that can be refused is
+    refused before the first sequence runs.
 
     Raises `LeverNotApplied` (a scored position attended another scheme: the whole run is invalid), `OracleRefused`,
     `OracleCrashed`, `BadLogits`, `NegativeKL`, `errors.InvalidValue`.
@@ -131,8 +143,27 @@ def run_fidelity(
         raise errors.InvalidValue("floor_sequences", floor_sequences, "an integer >= 0")
     plan = Plan(protocol, len(sequences[0]) - 1, tail, group)
     check_sequences(sequences, plan)
+    plan.check_prefix("reference_warm", reference_warm)
+    plan.check_prefix("candidate_warm", candidate_warm)
     stored = reference if isinstance(reference, StoredReference) else None
+    if lens and not layers:
+        raise errors.InvalidValue("lens", lens, "only together with layers")
+    if isinstance(free, bool) or not isinstance(free, int) or free < 0:
+        raise errors.InvalidValue("free", free, "an integer >= 0")
+    if free and (protocol != "step" or stored is not None):
+        raise errors.InvalidValue("free", free, "only with the step protocol and a reference that runs")
+    if free and (reference_warm or candidate_warm):
+        raise errors.InvalidValue("free", free, "only with cold arms: generation takes no kept prefix yet")
     config = reference.config if isinstance(reference, StoredReference) else reference
+    for arm_prefix, each in ((reference_warm, config), *((candidate_warm, each) for each in candidates)):
+        if (lens or arm_prefix) and each.stack != "engine":
+            raise errors.InvalidValue("lens/prefix", each.stack, "the stack 'engine' alone")
+    if layers:
+        plan.check_layers()
+        if stored is not None:
+            raise errors.InvalidValue("layers", layers, "a reference that runs: a stored one keeps no streams")
+    if reference_warm and stored is not None:
+        raise errors.InvalidValue("reference_warm", reference_warm, "0 for a stored reference")
     for each in (config, *candidates):
         parse_kv(each.kv)
     if stored is not None:
@@ -143,7 +174,9 @@ def run_fidelity(
         arms = [stack.enter_context(start(each)) for each in configs]
         for arm in arms:
             arm.wait_ready()
-        run = _Run(plan, configs, arms, stored, progress or _silent, len(sequences) * len(arms) + repeats)
+        warm = (*(() if stored else (reference_warm,)), *(candidate_warm for _ in candidates))
+        work = len(sequences) * len(arms) * (2 if free else 1) + repeats
+        run = _Run(plan, configs, arms, stored, _Asked(layers, lens, warm, free), progress or _silent, work)
         for i, ids in enumerate(sequences):
             run.sequence(i, ids, plan.beside(i, sequences), repeat=i < repeats)
     seconds = time.monotonic() - began
@@ -159,20 +192,35 @@ def run_fidelity(
             reference_kv_bytes=run.base["kv_bytes"],
             candidate_kv_bytes=_kv_bytes(trace),
             report=kl_report(parts, total=total, floor=floor),
-            kl_by_domain={} if labels is None else _by_label(parts, labels),
+            kl_by_domain={} if labels is None else by_label([part.kl for part in parts], labels),
             kl_by_position=tuple(np.stack([part.kl for part in parts]).mean(axis=0).tolist()),
-            worst=_worst(parts, plan, sequences),
+            kl_by_span=by_span([part.kl for part in parts], plan.rows),
+            worst=worst_positions(parts, plan, sequences),
             machine=trace.doc["machine"],
             versions=dict(trace.doc["versions"]),
             ids_sha256=ids_digest(sequences),
             corpus_sha256=corpus_sha256,
             seconds=seconds,
             left_out=left_out,
+            layers=layer_results(streams, labels) if layers else (),
+            reference_warm=reference_warm,
+            candidate_warm=candidate_warm,
+            free=free_running(partings, free) if free else None,
         )
-        for candidate, trace, parts, left_out in zip(
-            candidates, run.traces[-len(candidates) :], run.parts, run.left_out, strict=True
+        for candidate, trace, parts, left_out, streams, partings in zip(
+            candidates, run.traces[-len(candidates) :], run.parts, run.left_out, run.layers, run.partings, strict=True
         )
     ]
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What is asked of the arms beside logits. prefixes: of each arm; free: tokens that each generates by itself."""
+
+    layers: bool
+    lens: bool
+    prefixes: tuple[int, ...]
+    free: int
 
 
 class _Run:
@@ -185,14 +233,17 @@ class _Run:
         configs: Sequence[StackConfig],
         arms: Sequence[Arm],
         stored: StoredReference | None,
+        asked: _Asked,
         progress: Progress,
         work: int,
     ) -> None:
-        self.plan, self.configs, self.arms, self.stored = plan, configs, arms, stored
+        self.plan, self.configs, self.arms, self.stored, self.asked = plan, configs, arms, stored, asked
         self.progress, self.work, self.done = progress, work, 0
         self.traces: list[Trace] = [Trace({}, {}) for _ in arms]
         self.first = 0 if stored else 1  # of the candidates
         self.parts: list[list[PositionScores]] = [[] for _ in arms[self.first :]]
+        self.layers: list[list[LayerScores]] = [[] for _ in self.parts]
+        self.partings: list[list[Parting]] = [[] for _ in self.parts]
         self.left_out: list[float | None] = [None for _ in self.parts]
         self.floor: list[PositionScores] = []
 
@@ -209,36 +260,54 @@ class _Run:
         A decode step keeps less than one core busy, so that arms which run together cost little more than one.
         """
         fed, goal = ids[: self.plan.length], targets(ids, self.plan)
-        for arm in self.arms:
-            arm.ask(self.plan.probe(fed, beside))
-        full = self._reference(i)
+        how = {"layers": self.asked.layers, "lens": self.asked.lens}
+        for arm, prefix in zip(self.arms, self.asked.prefixes, strict=True):
+            arm.ask(self.plan.probe(fed, beside, prefix=prefix, **how))
+        full, streams = self._reference(i)
         if repeat:
             self.arms[0].ask(self.plan.recut(fed))
         for k, parts in enumerate(self.parts):
-            rows = self._rows(self.first + k, i)
+            trace, rows = self._answer(self.first + k, i)
             parts.append(score_positions(full(rows), rows, goal))
+            if streams is not None:
+                self.layers[k].append(score_layers(streams, Streams.of(trace, self.plan)))
             if self.stored is not None and i == 0:
                 self.left_out[k] = self.stored.left_out(rows)
         if repeat:
-            rows = self._rows(0, i)
+            _, rows = self._answer(0, i)
             self.floor.append(score_positions(full(rows), rows, goal))
+        if self.asked.free:
+            self._let_run(fed[: self.plan.rows.start])
 
-    def _reference(self, i: int) -> Full:
-        """The reference's logits of a sequence, by a candidate's."""
+    def _let_run(self, prompt: Sequence[int]) -> None:
+        """Have every arm go on by itself, and keep where each candidate leaves the reference."""
+        for arm in self.arms:
+            arm.ask(free_probe(prompt, self.asked.free))
+        traces = []
+        for arm, config in zip(self.arms, self.configs, strict=True):
+            traces.append(arm.answer())
+            require_scheme(traces[-1], config.kv)
+            self.done += 1
+            self.progress("KL", self.done, self.work)
+        for partings, trace in zip(self.partings, traces[1:], strict=True):
+            partings.append(part(traces[0], trace))
+
+    def _reference(self, i: int) -> tuple[Full, Streams | None]:
+        """The reference's logits of a sequence, by a candidate's, and its streams where they were asked for."""
         if self.stored is not None:
-            return self.stored.full(i)
-        rows = self._rows(0, i)
-        return lambda _candidate: rows
+            return self.stored.full(i), None
+        trace, rows = self._answer(0, i)
+        return lambda _candidate: rows, Streams.of(trace, self.plan) if self.asked.layers else None
 
-    def _rows(self, arm: int, i: int) -> np.ndarray:
-        """The scored rows of the probe that `arm` was asked last."""
+    def _answer(self, arm: int, i: int) -> tuple[Trace, np.ndarray]:
+        """What came of the probe that `arm` was asked last, and its scored rows."""
         self.progress("KL", self.done, self.work)
         trace = self.arms[arm].answer()
         rows = scored_logits(trace, self.configs[arm], self.plan, i)
         self.traces[arm] = replace(trace, tensors={})
         self.done += 1
         self.progress("KL", self.done, self.work)
-        return rows
+        return trace, rows
 
 
 def _silent(label: str, done: int, total: int | None) -> None:
@@ -247,22 +316,3 @@ def _silent(label: str, done: int, total: int | None) -> None:
 
 def _kv_bytes(trace: Trace) -> int:
     return sum(int(cache["kv_bytes"]) for cache in trace.doc["caches"])
-
-
-def _worst(parts: Sequence[PositionScores], plan: Plan, sequences: Sequence[Sequence[int]]) -> tuple[Worst, ...]:
-    """The positions of the largest KL, with the tokens before and after them."""
-    found = [
-        (float(kl), -i, -position)
-        for i, part in enumerate(parts)
-        for position, kl in zip(plan.rows, part.kl, strict=True)
-    ]
-    places = [(kl, -i, -position) for kl, i, position in sorted(found, reverse=True)[:WORST]]
-    return tuple(Worst(i, at, kl, tuple(sequences[i][max(at - CONTEXT, 0) : at + 2])) for kl, i, at in places)
-
-
-def _by_label(parts: Sequence[PositionScores], labels: Sequence[str]) -> dict[str, float]:
-    names = dict.fromkeys(labels)
-    return {
-        name: float(np.concatenate([p.kl for p, label in zip(parts, labels, strict=True) if label == name]).mean())
-        for name in names
-    }

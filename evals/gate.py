@@ -17,6 +17,7 @@ from evals.report import FLIP_GAP_NATS, KLReport
 from oracles.contract import SchemeNotLive
 
 Status = Literal["PASS", "FAIL", "UNDECIDED"]
+Grade = Literal["PASS", "WARN", "FAIL"]
 
 # A pass needs at least this much text; a failure can show earlier.
 MIN_SEQUENCES = 16
@@ -76,8 +77,24 @@ class GateResult:
         shown = [check for check in self.checks if check.status == self.status]
         return tuple(f"{check.name}: {check.text}" for check in shown)
 
+    @property
+    def grade(self) -> Grade:
+        """In a word: WARN is neither a failure nor fit to be a default, by what is shown."""
+        if self.status == "FAIL":
+            return "FAIL"
+        return "PASS" if self.may_be_default else "WARN"
+
+    @property
+    def words(self) -> str:
+        """The grade and the bounds that decided it."""
+        if self.status == "UNDECIDED":
+            return f"WARN, undecided; {'; '.join(self.reasons)}"
+        limit = CLASSES[self.fidelity_class].kl_mean_default
+        opt_in = f", opt-in only: the mean's upper bound is over {limit:g}" if self.grade == "WARN" else ""
+        return f"{self.grade}{opt_in}; {'; '.join(self.reasons)}"
+
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"reasons": list(self.reasons)}
+        return asdict(self) | {"reasons": list(self.reasons), "grade": self.grade}
 
 
 def require_full_share(counted: int, total: int, lever: str) -> None:

@@ -22,7 +22,7 @@ from engine import errors
 from evals.gate import LeverNotApplied
 from evals.kl import BadLogits
 from oracles.client import Worker
-from oracles.contract import Probe, StackConfig, Trace
+from oracles.contract import GenerateProbe, Probe, StackConfig, Trace
 from oracles.live import require_scheme, wanted_live
 
 PROTOCOLS = ("step", "served", "forward")
@@ -36,7 +36,7 @@ class Arm(Protocol):
 
     def probe(self, probe: Probe) -> Trace: ...
 
-    def ask(self, probe: Probe) -> None: ...
+    def ask(self, probe: Probe | GenerateProbe) -> None: ...
 
     def answer(self) -> Trace: ...
 
@@ -77,11 +77,42 @@ class Plan:
         """The scored positions."""
         return range(1 if self.protocol == "forward" else self.length - self.tail, self.length)
 
-    def probe(self, ids: Sequence[int], beside: Sequence[Sequence[int]] = ()) -> Probe:
-        """The teacher-forced run of one sequence; beside: the others of its group, where it has one."""
-        if self.protocol != "forward":
-            return Probe(token_ids=tuple(ids), tail=self.tail, beside=tuple(map(tuple, beside)))
-        return Probe(token_ids=tuple(ids), head=1)
+    def probe(
+        self,
+        ids: Sequence[int],
+        beside: Sequence[Sequence[int]] = (),
+        *,
+        prefix: int = 0,
+        layers: bool = False,
+        lens: bool = False,
+    ) -> Probe:
+        """The teacher-forced run of one sequence; beside: the others of its group, where it has one. prefix: tokens
+        that come out of a kept state; layers, lens: the residual streams, and logits of them at the scored positions.
+        """
+        step = self.protocol != "forward"
+        return Probe(
+            token_ids=tuple(ids),
+            head=0 if step else 1,
+            tail=self.tail if step else 1,
+            beside=tuple(map(tuple, beside)) if step else (),
+            prefix=prefix,
+            want=("logits", "layers") if layers else ("logits",),
+            lens=len(self.rows) if lens else 0,
+        )
+
+    def check_prefix(self, name: str, tokens: int) -> None:
+        """Raise `InvalidValue`, or `NotBuilt` for rows, unless so many tokens can come out of a kept state."""
+        if tokens and self.protocol == "served":
+            raise errors.NotBuilt(f"{name} with the served protocol", "use step: rows take no kept prefix yet")
+        if tokens and self.protocol == "forward":
+            raise errors.InvalidValue(name, tokens, "only with the step protocol: forward scores all but one position")
+        if isinstance(tokens, bool) or not isinstance(tokens, int) or not 0 <= tokens <= self.rows.start:
+            raise errors.InvalidValue(name, tokens, f"0..{self.rows.start} (the tokens before the scored ones)")
+
+    def check_layers(self) -> None:
+        """Raise `NotBuilt` where residual streams cannot be had."""
+        if self.protocol == "served":
+            raise errors.NotBuilt("layers with the served protocol", "use step or forward: rows keep no streams")
 
     def beside(self, i: int, sequences: Sequence[Sequence[int]]) -> list[Sequence[int]]:
         """What is fed of the other sequences of the group of sequence i."""

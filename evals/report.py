@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from engine import errors
-from evals.bootstrap import Interval, interval_by_sequence
+from evals.bootstrap import Interval, mean_by_sequence
 from evals.kl import PositionScores
+from evals.llama_cpp import LlamaCppTable, llama_cpp_table
 
 # A change of the most likely token counts as a flip when the reference led by more than this.
 FLIP_GAP_NATS = 0.1
@@ -35,7 +36,7 @@ class KLReport:
     `counted` positions attended the scheme of their arm, of `total` that the protocol scores. top1_changes: positions
     whose most likely token changed; flips: those at a reference gap above `FLIP_GAP_NATS`; flip_gap_max: the largest
     gap at a change, None without one. delta_p: candidate minus reference probability of the text's own next token.
-    kl_by_sequence: mean of each sequence.
+    kl_by_sequence: mean of each sequence. llama_cpp: the same positions by llama.cpp's definitions.
     """
 
     sequences: int
@@ -60,6 +61,7 @@ class KLReport:
     reference_perplexity: Interval
     candidate_perplexity: Interval
     kl_by_sequence: tuple[float, ...]
+    llama_cpp: LlamaCppTable
     floor: Floor | None = None
 
     def as_dict(self) -> dict[str, Any]:
@@ -85,25 +87,20 @@ def kl_report(parts: Sequence[PositionScores], *, total: int, floor: Floor | Non
     if not parts or any(len(part) == 0 for part in parts):
         raise errors.InvalidValue("sequences", len(parts), "at least one, each with at least one counted position")
     all_ = PositionScores.join(list(parts))
-    counts = np.asarray([len(part) for part in parts])
-
-    def mean(values: Sequence[np.ndarray]) -> Interval:
-        return interval_by_sequence(np.asarray([v.sum() for v in values], dtype=np.float64), counts)
-
     changed = ~all_.same_top1
     delta_p = np.exp(-all_.candidate_nll) - np.exp(-all_.reference_nll)
     return KLReport(
         sequences=len(parts),
         counted=len(all_),
         total=total,
-        kl=mean([part.kl for part in parts]),
+        kl=mean_by_sequence([part.kl for part in parts]),
         kl_median=quantile(all_.kl, 0.5),
         kl_p95=quantile(all_.kl, 0.95),
         kl_p99=quantile(all_.kl, 0.99),
         kl_p999=quantile(all_.kl, 0.999),
         kl_max=float(all_.kl.max()),
-        reverse_kl=mean([part.reverse_kl for part in parts]),
-        top1=mean([part.same_top1 for part in parts]),
+        reverse_kl=mean_by_sequence([part.reverse_kl for part in parts]),
+        top1=mean_by_sequence([part.same_top1 for part in parts]),
         top1_changes=int(changed.sum()),
         flips=int((changed & (all_.gap > FLIP_GAP_NATS)).sum()),
         flip_gap_max=float(all_.gap[changed].max()) if changed.any() else None,
@@ -111,9 +108,10 @@ def kl_report(parts: Sequence[PositionScores], *, total: int, floor: Floor | Non
         top20_overlap=float(all_.overlap20.mean()),
         delta_p_mean=float(delta_p.mean()),
         delta_p_rms=float(np.sqrt((delta_p**2).mean())),
-        ln_ppl_ratio=mean([part.candidate_nll - part.reference_nll for part in parts]),
-        reference_perplexity=mean([part.reference_nll for part in parts]).map(math.exp),
-        candidate_perplexity=mean([part.candidate_nll for part in parts]).map(math.exp),
+        ln_ppl_ratio=mean_by_sequence([part.candidate_nll - part.reference_nll for part in parts]),
+        reference_perplexity=mean_by_sequence([part.reference_nll for part in parts]).map(math.exp),
+        candidate_perplexity=mean_by_sequence([part.candidate_nll for part in parts]).map(math.exp),
         kl_by_sequence=tuple(float(part.kl.mean()) for part in parts),
+        llama_cpp=llama_cpp_table(all_),
         floor=floor,
     )

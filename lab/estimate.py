@@ -10,7 +10,7 @@ import numpy as np
 from scipy import stats as scipy_stats
 
 from engine import errors
-from evals.bootstrap import interval_by_sequence
+from evals.bootstrap import FEWEST, interval_by_sequence
 
 
 @dataclass(frozen=True)
@@ -80,5 +80,5 @@ def _bootstrap(values: np.ndarray, *, exponent: bool) -> Estimate:
     found = interval_by_sequence(values, np.ones(len(values), dtype=np.int64))
     if exponent:
         found = found.map(math.exp)
-    how = "none" if found.low is None else "bootstrap by sequence"
+    how = "none" if found.low is None else "bootstrap by sequence" if len(values) >= FEWEST else "t by sequence"
     return Estimate(found.value, found.low, found.high, len(values), how)

@@ -64,7 +64,9 @@ class Probe:
     want "layers" also "layer.<i>" [L, D], the residual stream after layer i ("layer.-1" is the embedding).
 
     beside: other token ids that run as rows beside these, the `tail` of each one at a time; the answer then holds the
-    tail's positions alone.
+    tail's positions alone. lens: so many last positions for which the answer has "lens.<i>" [lens, V] too, the logits
+    that the final norm and the head make of the stream after layer i. prefix: so many tokens are filled first, their
+    caches kept and restored into fresh ones, from which the run goes on. These three are the engine's alone.
     """
 
     token_ids: tuple[int, ...]
@@ -73,13 +75,15 @@ class Probe:
     sizes: tuple[int, ...] | None = None
     want: tuple[str, ...] = ("logits",)
     beside: tuple[tuple[int, ...], ...] = ()
+    lens: int = 0
+    prefix: int = 0
 
     def __post_init__(self) -> None:
         if not self.token_ids:
             raise errors.EmptyPrompt
         if self.sizes is not None:
-            if (self.head, self.tail) != (0, 1):
-                raise errors.InvalidValue("head/tail", (self.head, self.tail), "left out where sizes are given")
+            if (self.head, self.tail, self.prefix) != (0, 1, 0):
+                raise errors.InvalidValue("head/tail/prefix", (self.head, self.tail, self.prefix), "none beside sizes")
             if any(size < 1 for size in self.sizes) or sum(self.sizes) != len(self.token_ids):
                 raise errors.InvalidValue("sizes", self.sizes, f"integers >= 1 with sum {len(self.token_ids)}")
         if not 0 <= self.head < len(self.token_ids):
@@ -87,14 +91,28 @@ class Probe:
         if not 1 <= self.tail <= len(self.token_ids) - self.head:
             raise errors.InvalidValue("tail", self.tail, f"1..{len(self.token_ids) - self.head}")
         object.__setattr__(self, "beside", tuple(map(tuple, self.beside)))
-        if self.beside and (self.head or self.sizes is not None or self.want != ("logits",)):
-            raise errors.InvalidValue("beside", len(self.beside), "rows without head, sizes and layers")
+        plain = (self.head, self.sizes, self.want, self.lens, self.prefix) == (0, None, ("logits",), 0, 0)
+        if self.beside and not plain:
+            allowed = "rows without head, sizes, layers, lens and prefix"
+            raise errors.InvalidValue("beside", len(self.beside), allowed)
+        if not 0 <= self.lens <= len(self.token_ids):
+            raise errors.InvalidValue("lens", self.lens, f"0..{len(self.token_ids)}")
+        most = 0 if self.head else len(self.token_ids) - self.tail
+        if not 0 <= self.prefix <= most:
+            raise errors.InvalidValue("prefix", self.prefix, f"0..{most}")
         for want in self.want:
             if want not in WANTS:
                 raise errors.InvalidValue("want", want, WANTS)
 
+    def check_common(self) -> None:
+        """Raise `InvalidValue` for what the engine alone can do."""
+        if self.beside:
+            raise errors.InvalidValue("beside", len(self.beside), "none: rows beside each other are the engine's")
+        if self.lens or self.prefix:
+            raise errors.InvalidValue("lens/prefix", (self.lens, self.prefix), "none: both are the engine's")
+
     def lengths(self, chunk: int) -> tuple[int, ...]:
-        """The lengths of the consecutive forwards, prefilled in chunks of `chunk`."""
+        """The lengths of the consecutive forwards, prefilled in chunks of `chunk`; of a run without a prefix."""
         if self.sizes is not None:
             return self.sizes
         body = len(self.token_ids) - self.head - self.tail

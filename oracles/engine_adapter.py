@@ -43,12 +43,13 @@ class EngineStack:
     def probe(self, probe: Probe) -> Trace:
         if probe.beside:
             return self._row_beside(probe)
-        ids, layers = list(probe.token_ids), "layers" in probe.want
+        how: dict[str, Any] = {"layers": "layers" in probe.want, "lens": probe.lens}
         if probe.sizes is not None:
-            traced = self.engine.trace(ids, sizes=probe.sizes, layers=layers)
+            how |= {"sizes": probe.sizes}
         else:
-            traced = self.engine.trace(ids, chunk=self.config.chunk, head=probe.head, tail=probe.tail, layers=layers)
-        tensors = dict(traced.layers)
+            how |= {"chunk": self.config.chunk, "head": probe.head, "tail": probe.tail, "prefix": probe.prefix}
+        traced = self.engine.trace(list(probe.token_ids), **how)
+        tensors = {**traced.layers, **traced.lens}
         if "logits" in probe.want:
             tensors["logits"] = traced.logits
         doc = self._doc(traced.kv_status, traced.caches, len(probe.token_ids))

@@ -92,8 +92,7 @@ class MlxLmStack:
         self.filled: tuple[tuple[int, ...], FilledCaches | None, float] = ((), None, 0.0)
 
     def probe(self, probe: Probe) -> Trace:
-        if probe.beside:
-            raise errors.InvalidValue("beside", len(probe.beside), "none: rows beside each other are the engine's")
+        probe.check_common()
         caches = make_prompt_cache(self.model)
         ids = probe.token_ids
         ends = list(itertools.accumulate(probe.lengths(self.config.chunk)))

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
+from engine.errors import InvalidValue
 from engine.graph.forward import Forward, build
 from engine.graph.norms import build_norm
 from engine.graph.params import Weights
@@ -64,3 +65,15 @@ class Decoder:
     def project(self, hidden: mx.array) -> mx.array:
         """Hidden states [..., D] -> logits [..., V]."""
         return self.head(hidden)
+
+    def lens(self, residual: mx.array) -> mx.array:
+        """The logit lens: the residual stream [..., D] after any layer -> logits [..., V], by the final norm and the
+        head; after the last layer they are the model's own. Raises as `check_lens`."""
+        self.check_lens()
+        return self.project(residual if self.norm is None else self.norm(residual))
+
+    def check_lens(self) -> None:
+        """Raise `InvalidValue` where more than a norm stands between a layer's stream and the head."""
+        if self.outlet is not None:
+            allowed = "none: what this model's layers pass on is no single stream that the final norm takes"
+            raise InvalidValue("lens", type(self.spec.outlet).__name__, allowed)

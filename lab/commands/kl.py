@@ -39,9 +39,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--candidate-dtype", metavar="D", help="dtype of the candidates (default: the reference's)")
     parser.add_argument("--chunk", type=int, default=2048, metavar="N", help="prompt tokens a forward of the reference")
     parser.add_argument("--candidate-chunk", type=int, metavar="N", help="of the candidates (default: the same)")
+    parser.add_argument(
+        "--reference-warm",
+        type=int,
+        metavar="N",
+        help="the first N tokens of a text come out of a kept state, as a prefix that is found again (default: cold)",
+    )
+    parser.add_argument("--candidate-warm", type=int, metavar="N", help="the same of the candidates (default: cold)")
+    parser.add_argument(
+        "--layers", action="store_true", help="also the error of the residual stream after each layer: where it enters"
+    )
+    parser.add_argument(
+        "--lens", action="store_true", help="with --layers: KL of what the final norm and the head make of each layer"
+    )
+    parser.add_argument(
+        "--free", type=int, metavar="N", help="also let each arm generate N tokens by itself: where texts part"
+    )
     parser.add_argument("--save-reference", metavar="FILE", help="run the reference alone and keep what KL needs of it")
     parser.add_argument("--reference-file", metavar="FILE", help="such a file in place of running the reference")
-    parser.add_argument("--plot", metavar="FILE", help="also draw bytes per token against KL, as .png or .svg")
+    parser.add_argument("--plot", metavar="FILE", help="also draw it, as .png or .svg")
     parser.add_argument("--fidelity-class", choices=CLASSES, help="also judge each candidate by this class's gate")
 
 
@@ -67,8 +83,12 @@ def run(args: argparse.Namespace) -> int:
         from lab.kl_figure import check_file
 
         check_file("--plot", args.plot)
-    other = any(value is not None for value in (args.candidate_model, args.candidate_dtype, args.candidate_chunk))
-    for flag, count in (("--chunk", args.chunk), ("--candidate-chunk", args.candidate_chunk)):
+    if args.lens and not args.layers:
+        raise errors.InvalidValue("--lens", args.lens, "only with --layers")
+    changes = (args.candidate_model, args.candidate_dtype, args.candidate_chunk, args.candidate_warm)
+    other = any(value is not None for value in changes)
+    for flag in ("--chunk", "--candidate-chunk", "--reference-warm", "--candidate-warm", "--free"):
+        count = vars(args)[flag[2:].replace("-", "_")]
         if count is not None and count < 1:
             raise errors.InvalidValue(flag, count, "an integer >= 1")
     asked = str(tier_kv(args, "--candidate", out, "native" if other else DEFAULT_CANDIDATE))
@@ -111,6 +131,11 @@ def run(args: argparse.Namespace) -> int:
             group=group,
             labels=tuple(text.domain for text in texts),
             corpus_sha256=corpus.sha256,
+            layers=args.layers,
+            lens=args.lens,
+            reference_warm=args.reference_warm or 0,
+            candidate_warm=args.candidate_warm or 0,
+            free=args.free or 0,
             progress=progress,
         )
     return show(out, results, args, tokenizer.decode)
@@ -120,10 +145,11 @@ def check_files(args: argparse.Namespace) -> None:
     """Raise `InvalidValue` for a flag that a kept reference leaves without a meaning."""
     from engine import errors
 
-    candidates = ("candidate", "l1", "l2", "candidate_model", "candidate_dtype", "candidate_chunk")
+    candidates = ("candidate", "l1", "l2", *(f"candidate_{what}" for what in ("model", "dtype", "chunk", "warm")))
+    streams = ("layers", "lens", "free", "reference_warm")  # a kept reference has no streams, and runs no more
     idle = {
-        "save_reference": (*candidates, "reference_file", "plot", "fidelity_class"),
-        "reference_file": ("reference",),
+        "save_reference": (*candidates, *streams, "reference_file", "plot", "fidelity_class"),
+        "reference_file": ("reference", *streams),
     }
     for name, without in idle.items():
         for other in without if vars(args)[name] is not None else ():
@@ -132,81 +158,31 @@ def check_files(args: argparse.Namespace) -> None:
                 raise errors.InvalidValue(flags[0], vars(args)[other], f"not together with {flags[1]}")
 
 
-def details(result: FidelityResult) -> str:
-    """What does not fit into the table, as one paragraph."""
-    from evals.report import FLIP_GAP_NATS
-
-    report = result.report
-    domains = ", ".join(f"{name} {value:.3g}" for name, value in result.kl_by_domain.items())
-    gap = "" if report.flip_gap_max is None else f", the largest gap {report.flip_gap_max:.2f}"
-    return (
-        f"{result.lever}:\n"
-        f"  KL median {report.kl_median:.3g}, p95 {report.kl_p95:.3g}, p99 {report.kl_p99:.3g}, "
-        f"max {report.kl_max:.3g}, reverse {report.reverse_kl.value:.3g}; by domain: {domains}\n"
-        f"  top-1 changes {report.top1_changes}, at a reference gap over {FLIP_GAP_NATS} nat {report.flips}{gap}; "
-        f"top-5 overlap {100 * report.top5_overlap:.1f} %, top-20 {100 * report.top20_overlap:.1f} %\n"
-        f"  next token: delta-p mean {100 * report.delta_p_mean:+.3f} %, RMS {100 * report.delta_p_rms:.3f} %; "
-        f"perplexity {report.reference_perplexity.value:.4g} -> {report.candidate_perplexity.value:.4g}\n"
-        f"  KV cache {result.reference_kv_bytes:,} -> {result.candidate_kv_bytes:,} bytes "
-        f"at {result.plan.length} tokens"
-    )
-
-
-def worst(result: FidelityResult, decode: Callable[[Sequence[int]], str]) -> str:
-    """The positions of the largest KL, with the text before them and the token that follows."""
-    lines = [
-        f"    {place.kl:.3g} in text {place.sequence} at {place.position}: "
-        f"{decode(place.context[:-1])!r} -> {decode(place.context[-1:])!r}"
-        for place in result.worst
-    ]
-    return "\n".join(["  largest KL:", *lines])
-
-
 def show(
     out: Output, results: list[FidelityResult], args: argparse.Namespace, decode: Callable[[Sequence[int]], str]
 ) -> int:
     """Print the table, smallest cache first, and the JSON document; draw the plot."""
-    from rich.table import Table
-
     from evals.gate import gate
-    from lab.metrics import show as shown
+    from lab.kl_tables import details, largest_step, layer_table, parting, summary, worst
 
     results = sorted(results, key=lambda result: result.candidate_token_bytes)
-    base = results[0].reference
-    reference = shown("kv_token_bytes", results[0].reference_token_bytes)
-    table = Table(
-        title=f"KL(ref || candidate) in nats; reference {base.stack} {base.kv}, {reference} KV bytes per token "
-        f"at {args.length} tokens",
-        box=None,
-        pad_edge=False,
-    )
-    columns = ("candidate", "live", "bytes/token", "mean", "95 % interval", "p99.9", "top-1", "ln PPL ratio")
-    for column in (*columns, "scored"):
-        table.add_column(column, no_wrap=column != "candidate", overflow="fold")
-    for result in results:
-        report = result.report
-        low, high = report.kl.low, report.kl.high
-        table.add_row(
-            result.candidate.kv,
-            result.candidate_live,
-            shown("kv_token_bytes", result.candidate_token_bytes),
-            f"{report.kl.value:.3g}",
-            "none: one sequence" if low is None or high is None else f"{low:.3g} to {high:.3g}",
-            f"{report.kl_p999:.3g}",
-            f"{100 * report.top1.value:.1f} %",
-            f"{report.ln_ppl_ratio.value:+.4f}",
-            f"{report.counted}/{report.total}",
-        )
-    wide_console(out).print(table)
+    wide_console(out).print(summary(results))
     for result in results:
         out.line(details(result))
         out.line(worst(result, decode))
         if result.left_out is not None:
             out.line(f"  stored reference: its mean KL falls short by {result.left_out:.2g} on the first text")
+        if result.free is not None:
+            out.line(parting(result.free))
+        if result.layers:
+            wide_console(out).print(layer_table(result))
+            out.line(largest_step(result))
     if args.plot is not None:
         from lab.kl_figure import draw, save
 
-        figure, zero = draw(results, f"{args.model}: {len(results)} KV schemes against {base.kv}")
+        many = "1 KV scheme" if len(results) == 1 else f"{len(results)} KV schemes"
+        title = f"{Path(args.model).name}: {many} against {results[0].reference.kv}"
+        figure, zero = draw(results, title, decode)
         save(figure, args.plot)
         out.line(f"plot: {args.plot}" + (f"; not drawn, a KL of 0: {', '.join(zero)}" if zero else ""))
     first = results[0]
@@ -222,9 +198,7 @@ def show(
             verdict = gate(result.report, args.fidelity_class, lever=result.lever)
             document["gate"] = verdict.as_dict()
             failed = failed or verdict.status == "FAIL"
-            out.line(
-                f"{result.candidate.kv}: gate {args.fidelity_class} {verdict.status}; {'; '.join(verdict.reasons)}"
-            )
+            out.line(f"{result.candidate.kv}: gate {args.fidelity_class} {verdict.words}")
         documents.append(document)
     out.document(
         {"model": args.model, "corpus": args.corpus, "blas": args.blas, "ok": not failed, "results": documents},

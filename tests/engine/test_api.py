@@ -6,7 +6,9 @@ import json
 import shutil
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 import pytest
@@ -46,8 +48,55 @@ def test_trace_reports_every_layer(text_engine: Engine) -> None:
     assert trace.kv_live == ("native",) * 7
 
 
-@pytest.mark.parametrize("options", [{"chunk": 0}, {"head": 7}, {"tail": 0}, {"tail": 8}, {"head": 3, "tail": 5}])
-def test_trace_refuses_impossible_splits(text_engine: Engine, options: dict[str, int]) -> None:
+def test_the_lens_behind_the_last_layer_is_the_model(text_engine: Engine) -> None:
+    """One forward, so that the lens multiplies what the model did; across forwards with the bundled BLAS."""
+    trace = text_engine.trace(PROMPT, tail=4, lens=4)
+    assert sorted(trace.lens) == ["lens.-1", "lens.0", "lens.1", "lens.2"]
+    assert {tuple(a.shape) for a in trace.lens.values()} == {(4, trace.logits.shape[1])}
+    assert trace.layers == {}
+    assert mx.array_equal(trace.lens["lens.2"], trace.logits[-4:])
+    assert not mx.array_equal(trace.lens["lens.1"], trace.logits[-4:])
+    with pytest.raises(errors.InvalidValue, match="lens=8"):
+        text_engine.trace(PROMPT, lens=8)
+
+
+def test_a_lens_that_a_graph_does_not_have_is_refused(text_engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_engine._model.decoder, "outlet", lambda x, ctx: x)
+    with pytest.raises(errors.InvalidValue, match="no single stream that the final norm takes"):
+        text_engine.trace(PROMPT, lens=2)
+
+
+@pytest.mark.parametrize("prefix", [1, 63, 64, 100, 260])
+def test_a_run_from_a_kept_prefix_has_the_bits_of_a_cold_one(text_folder: Path, prefix: int) -> None:
+    ids = [(i * 31) % 90 + 2 for i in range(300)]
+    for kv in ("native", "kv4:on-write"):
+        with load(text_folder, kv=kv) as engine:
+            cold = engine.trace(ids, chunk=64, tail=40, layers=True)
+            warm = engine.trace(ids, chunk=64, tail=40, layers=True, prefix=prefix)
+        assert mx.array_equal(cold.logits, warm.logits)
+        assert all(mx.array_equal(cold.layers[name], warm.layers[name]) for name in cold.layers)
+        assert warm.kv_live == cold.kv_live
+        # but for the slack, which follows how the tokens came
+        assert [replace(c, kv_bytes=0) for c in warm.caches] == [replace(c, kv_bytes=0) for c in cold.caches]
+
+
+def test_a_converting_scheme_is_kept_at_multiples_of_the_chunk_only(text_folder: Path) -> None:
+    ids = [(i * 31) % 90 + 2 for i in range(300)]
+    with load(text_folder, kv="kv4") as engine:
+        warm = engine.trace(ids, chunk=64, tail=40, prefix=128)
+        assert mx.array_equal(engine.logits(ids, chunk=64, tail=40), warm.logits)
+        with pytest.raises(errors.InvalidValue, match=r"prefix=100 .*a multiple of 64 tokens, for kv=kv4"):
+            engine.trace(ids, chunk=64, tail=40, prefix=100)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"chunk": 0}, {"head": 7}, {"tail": 0}, {"tail": 8}, {"head": 3, "tail": 5}, {"prefix": -1}, {"prefix": 7},
+        {"prefix": 4, "tail": 4}, {"prefix": 2, "head": 2}, {"prefix": 2, "sizes": (3, 4)}, {"prefix": True},
+    ],
+)  # fmt: skip
+def test_trace_refuses_impossible_splits(text_engine: Engine, options: dict[str, Any]) -> None:
     with pytest.raises(errors.InvalidValue):
         text_engine.trace(PROMPT, **options)
 

@@ -7,7 +7,7 @@ from types import TracebackType
 import mlx.core as mx
 import numpy as np
 
-from oracles.contract import OracleRefused, Probe, StackConfig, Trace
+from oracles.contract import GenerateProbe, OracleRefused, Probe, StackConfig, Trace
 from oracles.live import planned_schemes
 
 VOCAB, LAYERS = 40, 3
@@ -81,4 +81,38 @@ class FakeArm:
             "machine": "a-machine",
             "versions": {"mlx": "0"},
         }
-        return Trace({"logits": mx.array(logits.astype(np.float32))}, doc)
+        tensors = {"logits": mx.array(logits.astype(np.float32))} | self.streams(probe, logits)
+        return Trace(tensors, doc)
+
+    def streams(self, probe: Probe, logits: np.ndarray) -> dict[str, mx.array]:
+        """Residual streams [L, 8] whose relative error grows by a scheme's noise with each layer, none at first; the
+        lens of the last one is the logits."""
+        found, count = {}, len(probe.token_ids)
+        rows = np.random.default_rng([2, *probe.token_ids]).choice([-1.0, 1.0], size=(count, 8))
+        scale = NOISE[self.config.kv.split(":/")[0]]
+        for i in range(-1, LAYERS):
+            if "layers" in probe.want:
+                found[f"layer.{i}"] = mx.array((rows * (1 + scale * (i + 1))).astype(np.float32))
+            if probe.lens:
+                seen = logits[count - probe.lens :] * (i + 2) / (LAYERS + 1)
+                found[f"lens.{i}"] = mx.array(seen.astype(np.float32))
+        return found
+
+
+class EngineHere(FakeArm):
+    """The engine's own stack in this process: no fake but for the process boundary."""
+
+    def wait_ready(self) -> None:
+        from oracles.engine_adapter import load
+
+        self.stack = load(self.config)
+        self.ready = True
+
+    def probe(self, probe: Probe) -> Trace:
+        return self.stack.generate(probe) if isinstance(probe, GenerateProbe) else self.stack.probe(probe)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.ready:
+            self.stack.close()

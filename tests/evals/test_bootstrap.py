@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from engine import errors
-from evals.bootstrap import DRAWS, Interval, interval_by_sequence, tail_share
+from evals.bootstrap import DRAWS, FEWEST, Interval, interval_by_sequence, tail_share
 
 
 def coverage(draw: object, truth: float, n: int, runs: int = 400, positions: int = 8) -> float:
@@ -25,7 +25,7 @@ def coverage(draw: object, truth: float, n: int, runs: int = 400, positions: int
 
 
 # 400 runs: the standard error at .95 is 1.1 points.
-@pytest.mark.parametrize(("n", "low"), [(8, 0.92), (16, 0.925), (64, 0.925)])
+@pytest.mark.parametrize(("n", "low"), [(2, 0.925), (4, 0.925), (6, 0.92), (8, 0.92), (16, 0.925), (64, 0.925)])
 def test_the_interval_covers_a_normal_mean(n: int, low: float) -> None:
     assert low <= coverage(lambda rng, k: rng.normal(2.0, 1.0, k), 2.0, n) <= 0.985
 
@@ -60,6 +60,18 @@ def test_without_the_widening_it_is_scipys_percentile_interval() -> None:
     assert ours.value == values.mean()
     assert tail_share(10**6) == pytest.approx(0.025, rel=1e-4)
     assert 0.025 > tail_share(40) > tail_share(8)
+
+
+def test_a_few_sequences_have_the_t_interval_of_their_means() -> None:
+    values = np.random.default_rng(3).normal(2, 1, FEWEST - 1)
+    ours = interval_by_sequence(4 * values, np.full(FEWEST - 1, 4))
+    theirs = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), rel=1e-12)
+    uneven = interval_by_sequence(np.array([2.0, 9.0, 30.0]), np.array([1, 9, 20]))
+    assert uneven.low is not None
+    assert uneven.value - uneven.low == pytest.approx(
+        stats.t.ppf(0.975, 2) * np.sqrt(sum((s - 41 / 30 * c) ** 2 for s, c in ((2, 1), (9, 9), (30, 20))) / 6) / 10
+    )
 
 
 def test_sequences_of_different_length_count_by_their_positions() -> None:

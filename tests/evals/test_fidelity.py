@@ -179,8 +179,9 @@ def test_the_result_says_what_was_measured_on_what() -> None:
     assert document["candidate"]["stack"] == "engine"
     by_domain = result.kl_by_domain
     assert list(by_domain) == ["prose", "code"]
-    assert np.mean(list(by_domain.values())) == pytest.approx(result.report.kl.value, rel=1e-12)
-    assert by_domain["prose"] == pytest.approx(np.mean(result.report.kl_by_sequence[::2]), rel=1e-12)
+    means = [interval.value for interval in by_domain.values()]
+    assert np.mean(means) == pytest.approx(result.report.kl.value, rel=1e-12)
+    assert means[0] == pytest.approx(np.mean(result.report.kl_by_sequence[::2]), rel=1e-12)
     assert seen[0] == ("KL", 0, 16)
     assert seen[-1] == ("KL", 16, 16)
 
@@ -218,3 +219,43 @@ def test_served_sequences_run_as_rows_beside_each_other() -> None:
 def test_a_group_is_for_the_served_protocol(protocol: str, group: int) -> None:
     with pytest.raises(errors.InvalidValue, match="group"):
         run_fidelity(config(), [config("kv8")], SEQUENCES, protocol=protocol, tail=4, group=group, start=FakeArm)
+
+
+def test_warm_arms_are_asked_for_a_prefix_and_the_floor_is_cold() -> None:
+    started = Started()
+    (result,) = fidelity("native", start=started, candidate_warm=7, floor_sequences=1)
+    reference, candidate = started.arms
+    assert [probe.prefix for probe in reference.probes] == [0] * 7
+    assert [probe.prefix for probe in candidate.probes] == [7] * 6
+    assert (result.reference_warm, result.candidate_warm) == (0, 7)
+    assert "7 tokens out of a kept state" in result.lever
+    started = Started()
+    fidelity("native", start=started, reference_warm=12, floor_sequences=1)
+    assert [probe.prefix for probe in started.arms[0].probes] == [12, 0, 12, 12, 12, 12, 12]
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"candidate_warm": 13}, r"candidate_warm=13 .*0\.\.12"),
+        ({"reference_warm": -1}, "reference_warm=-1"),
+        ({"candidate_warm": True}, "candidate_warm=True"),
+        ({"candidate_warm": 4, "protocol": "forward"}, "only with the step protocol"),
+        ({"candidate_warm": 4, "protocol": "served", "group": 2}, "served protocol is not built"),
+        ({"layers": True, "protocol": "served", "group": 2}, "served protocol is not built"),
+        ({"lens": True}, "only together with layers"),
+    ],
+)
+def test_warm_and_layers_where_they_cannot_be_are_refused_before_a_process_starts(
+    options: dict[str, object], match: str
+) -> None:
+    started = Started()
+    with pytest.raises(errors.FrontierError, match=match):
+        fidelity("kv8", start=started, **options)
+    assert started.arms == []
+
+
+@pytest.mark.parametrize("options", [{"layers": True, "lens": True}, {"candidate_warm": 4}])
+def test_what_only_the_engine_does_is_refused_for_others(options: dict[str, object]) -> None:
+    with pytest.raises(errors.InvalidValue, match=r"'mlx-lm' .*the stack 'engine' alone"):
+        run_fidelity(NATIVE, [config("kv8", "mlx-lm")], SEQUENCES, tail=4, start=FakeArm, **options)  # type: ignore[arg-type]

@@ -90,6 +90,8 @@ def test_a_quality_trade_has_two_limits() -> None:
     for high, default in ((1e-2, True), (next_to(1e-2, ABOVE), False), (3.5e-2, False)):
         found = gate(replace(PERFECT, kl=Interval(5e-3, 1e-3, high)), "QT")
         assert (found.status, found.may_be_default) == ("PASS", default)
+        assert found.grade == ("PASS" if default else "WARN")
+        assert ("opt-in only: the mean's upper bound is over 0.01" in found.words) == (not default)
     # It judges nothing else.
     worse = replace(PERFECT, kl_max=9.0, kl_p999=9.0, top1=point(0.1), ln_ppl_ratio=point(1.0), flips=99)
     assert gate(worse, "QT").status == "PASS"
@@ -117,7 +119,10 @@ def test_little_text_cannot_pass_but_can_fail(size: dict[str, int]) -> None:
     found = gate(small, "QT")
     assert found.status == "UNDECIDED"
     assert "a pass needs 16 and 512" in found.reasons[0]
-    assert gate(replace(small, kl=point(0.2)), "QT").status == "FAIL"
+    assert found.words.startswith("WARN, undecided; size: ")
+    failed = gate(replace(small, kl=point(0.2)), "QT")
+    assert (failed.status, failed.grade) == ("FAIL", "FAIL")
+    assert failed.words == "FAIL; mean KL: 0.2 (0.2 to 0.2), limit 0.035"
 
 
 def test_without_an_interval_nothing_is_decided() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,47 @@ def test_a_failed_gate_is_exit_code_one_and_an_open_one_is_not(
     assert last_line(capsys.readouterr().out)["results"][0]["gate"]["status"] == "UNDECIDED"  # 4 sequences
 
 
+def test_layers_are_a_table_and_the_plot_has_a_panel_of_each_breakdown(
+    fake: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "kl.svg"
+    flags = ["--candidate", "kv8,kv4", "--layers", "--lens", "--plot", str(file)]
+    assert main(["kl", "--model", "m", *flags, *SMALL]) == 0
+    out = capsys.readouterr().out
+    assert (fake[0]["layers"], fake[0]["lens"]) == (True, True)
+    results = last_line(out)["results"]
+    for result in results:
+        noise = {"kv8": 0.01, "kv4": 0.2}[result["candidate"]["kv"]]
+        assert [layer["layer"] for layer in result["layers"]] == [-1, 0, 1, 2]
+        found = [layer["error"]["value"] for layer in result["layers"]]
+        # float32 streams of the stand-in
+        assert found == pytest.approx([0, noise, 2 * noise, 3 * noise], rel=1e-5)
+        assert result["layers"][-1]["lens_kl"]["value"] == pytest.approx(result["report"]["kl"]["value"], rel=1e-12)
+        assert set(result["layers"][2]["error_by_domain"]) == {"prose", "code", "chat", "tools"}
+        assert [(s["first"], s["last"]) for s in result["kl_by_span"]] == [(12, 12), (13, 13), (14, 14), (15, 15)]
+        assert result["kl_by_domain"]["prose"]["low"] is None  # one text of each domain
+    assert re.search(r"embedding +0 +0 to 0 +\+0 ", out)
+    assert "largest step: layer" in out
+    svg = file.read_text()
+    for words in (
+        "position in the text, tokens", "domain", "prose", "code", "chat", "tools", "after layer", "emb.",
+        "relative error of the stream, 95 % interval", "logit lens: KL, nats, 95 % interval",
+        "KL at the worst tokens, nats",
+    ):  # fmt: skip
+        assert f">{words}<" in svg
+    largest = max(results, key=lambda result: result["report"]["kl"]["value"])
+    assert all(f" → '{place['context'][-1]}'<" in svg for place in largest["worst"])
+
+
+def test_a_candidate_may_be_warm_and_is_then_the_reference_by_default(
+    fake: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["kl", "--model", "m", "--candidate-warm", "8", *SMALL]) == 0
+    (result,) = last_line(capsys.readouterr().out)["results"]
+    assert (fake[0]["reference_warm"], fake[0]["candidate_warm"]) == (0, 8)
+    assert (result["candidate"]["kv"], result["candidate_warm"], result["report"]["kl"]["value"]) == ("native", 8, 0.0)
+
+
 @pytest.mark.parametrize(
     ("flags", "match"),
     [
@@ -178,6 +220,22 @@ def test_a_failed_gate_is_exit_code_one_and_an_open_one_is_not(
         (["--reference-file", "g", "--reference", "kv8"], "not together with --reference-file"),
         (["--batch", "4"], "only with --protocol served"),
         (["--protocol", "served", "--batch", "1"], "group=1"),
+        (["--candidate-warm", "0"], "--candidate-warm=0"),
+        (["--candidate-warm", "120"], "candidate_warm=120"),
+        (["--reference-warm", "8", "--protocol", "forward"], "only with the step protocol"),
+        (["--candidate-warm", "8", "--protocol", "served"], "not built"),
+        (["--candidate-warm", "8", "--stack", "mlx-lm"], "the stack 'engine' alone"),
+        (["--layers", "--protocol", "served"], "not built"),
+        (["--lens"], "only with --layers"),
+        (["--free", "0"], "--free=0"),
+        (["--free", "8", "--protocol", "forward"], "only with the step protocol"),
+        (["--free", "8", "--candidate-warm", "8"], "only with cold arms"),
+        (["--reference-file", "g", "--free", "8"], "not together with --reference-file"),
+        (["--layers", "--lens", "--stack", "mlx-lm"], "the stack 'engine' alone"),
+        (["--save-reference", "f", "--layers"], "not together with --save-reference"),
+        (["--save-reference", "f", "--reference-warm", "8"], "not together with --save-reference"),
+        (["--reference-file", "g", "--layers"], "--layers=True .*not together with --reference-file"),
+        (["--reference-file", "g", "--reference-warm", "8"], "not together with --reference-file"),
     ],
 )
 def test_bad_flags_are_one_line_and_exit_code_two(
@@ -185,7 +243,7 @@ def test_bad_flags_are_one_line_and_exit_code_two(
 ) -> None:
     assert main(["kl", "--model", "m", "--blas", "bundled", *flags]) == errors.FrontierError.exit_code
     found = capsys.readouterr()
-    assert match in found.err
+    assert re.search(match, found.err)
     assert "Traceback" not in found.err
 
 

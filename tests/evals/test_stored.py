@@ -96,6 +96,9 @@ def test_other_tokens_protocols_and_files_are_refused(tmp_path: Path) -> None:
         run_fidelity(stored, [config("kv8")], SEQUENCES, tail=5, start=FakeArm)
     with pytest.raises(errors.InvalidValue, match="ids_sha256"):
         run_fidelity(stored, [config("kv8")], SEQUENCES[:3], tail=4, start=FakeArm)
+    for options in ({"layers": True}, {"reference_warm": 3}):
+        with pytest.raises(errors.InvalidValue, match=next(iter(options))):
+            run_fidelity(stored, [config("kv8")], SEQUENCES, tail=4, start=FakeArm, **options)  # type: ignore[arg-type]
     whole = path.read_bytes()
     for bad in (whole[:100], b"", whole.replace(b'"format', b'"farmot')):
         path.write_bytes(bad)

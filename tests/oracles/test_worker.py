@@ -132,6 +132,7 @@ def test_requests_survive_json() -> None:
     for probe in (
         Probe(token_ids=IDS, head=2, tail=3, want=("logits", "layers")),
         Probe(token_ids=IDS, sizes=(7, 7, 6)),
+        Probe(token_ids=IDS, tail=3, lens=3, prefix=17),
         GenerateProbe(token_ids=IDS, sampling={"seed": 1, "temperature": 0.5}),
         TimeProbe(token_ids=IDS, max_tokens=4),
     ):
@@ -146,6 +147,25 @@ def test_the_lengths_of_the_forwards() -> None:
     for fields in ({"sizes": (7, 7)}, {"sizes": (20, 0)}, {"sizes": (20,), "tail": 2}, {"sizes": (20,), "head": 1}):
         with pytest.raises(errors.InvalidValue, match="sizes"):
             Probe(token_ids=IDS, **fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"prefix": -1}, {"prefix": 18, "tail": 3}, {"prefix": 2, "head": 1}, {"lens": 21}, {"lens": -1},
+        {"prefix": 2, "sizes": (20,)}, {"lens": 1, "beside": (IDS,)}, {"prefix": 1, "beside": (IDS,)},
+    ],
+)  # fmt: skip
+def test_a_prefix_and_a_lens_that_cannot_be_are_refused(fields: dict[str, object]) -> None:
+    with pytest.raises(errors.InvalidValue, match=r"prefix|lens|beside"):
+        Probe(token_ids=IDS, **fields)  # type: ignore[arg-type]
+
+
+def test_what_the_engine_alone_does_is_refused_by_name() -> None:
+    Probe(token_ids=IDS, head=1, tail=4, want=("logits", "layers")).check_common()
+    for fields in ({"prefix": 4}, {"lens": 1}, {"beside": (IDS,)}):
+        with pytest.raises(errors.InvalidValue, match="are the engine's"):
+            Probe(token_ids=IDS, **fields).check_common()  # type: ignore[arg-type]
 
 
 def test_explicit_forwards_are_those_of_the_chunks() -> None:
