@@ -5,8 +5,8 @@ N state size, C channels of the convolution, H*P + 2*G*N.
 
 In each head, with rate < 0: state_t [P, N] = exp(dt_t rate) state_(t-1) + dt_t x_t b_t^T, y_t = state_t c_t + skip x_t.
 Order of operations of the blockwise form as in mlx-lm 0.32.2 (models/ssm.py); compiled where it is compiled there. Its
-small steps are kept too (two swaps of axes, reshapes): with fewer of them between the large ones MLX's CPU scheduler has
-more of the large ones in flight, and peak memory is 1 % higher.
+small steps are kept too (two swaps of axes, reshapes): with fewer of them between the large ones MLX's CPU scheduler
+has more of the large ones in flight, and peak memory is 1 % higher.
 """
 
 from __future__ import annotations
