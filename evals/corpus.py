@@ -10,11 +10,11 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Protocol
+from typing import Any, Protocol
 
 from engine import errors
 
@@ -31,10 +31,25 @@ class Item:
     text: str
 
 
+@dataclass(frozen=True)
+class ChatItem(Item):
+    """A text of conversations, which the model's own template renders. `chats`: (messages, tools) of each."""
+
+    chats: tuple[tuple[tuple[Mapping[str, Any], ...], tuple[Mapping[str, Any], ...]], ...] = ()
+
+
 class Encoder(Protocol):
     """What is needed of a tokenizer."""
 
     def encode(self, text: str) -> Sequence[int]: ...
+
+
+class ChatEncoder(Encoder, Protocol):
+    """What is needed of one for conversations."""
+
+    def apply_chat_template(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None
+    ) -> Sequence[int]: ...
 
 
 def corpus_file() -> Traversable:
@@ -77,15 +92,24 @@ def sequences(tokenizer: Encoder, n: int, length: int) -> list[list[int]]:
     return cut(tokenizer, first(corpus(), n), length)
 
 
-def cut(tokenizer: Encoder, items: Sequence[Item], length: int) -> list[list[int]]:
+def encoded(tokenizer: Encoder | ChatEncoder, item: Item) -> list[int]:
+    """The ids of a text; conversations go through the template, one behind the other."""
+    if not isinstance(item, ChatItem):
+        return list(tokenizer.encode(item.text))
+    chat: Any = tokenizer  # whoever asks for conversations brings one with a template
+    return [token for messages, tools in item.chats for token in chat.apply_chat_template(messages, tools)]
+
+
+def cut(tokenizer: Encoder | ChatEncoder, items: Sequence[Item], length: int) -> list[list[int]]:
     """The first `length` token ids of each text.
 
-    Raises `errors.InvalidValue` for a length that one of these texts does not have in this tokenizer.
+    Raises `errors.InvalidValue` for a length that one of these texts does not have in this tokenizer,
+    `errors.TemplateMissing` for conversations where it has no template.
     """
     if isinstance(length, bool) or not isinstance(length, int) or length < 1:
         raise errors.InvalidValue("length", length, "an integer >= 1")
-    encoded = [list(tokenizer.encode(item.text)) for item in items]
-    shortest = min(len(ids) for ids in encoded)
+    whole = [encoded(tokenizer, item) for item in items]
+    shortest = min(map(len, whole))
     if shortest < length:
         raise errors.InvalidValue("length", length, f"1..{shortest} (the shortest of these texts in this tokenizer)")
-    return [ids[:length] for ids in encoded]
+    return [ids[:length] for ids in whole]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from engine import errors
 from evals import corpora
-from evals.corpora import CORPORA, find_corpus, read_tools, read_wikipedia, texts_sha256
+from evals.corpora import CORPORA, find_corpus, read_calls, read_tools, read_wikipedia, texts_sha256
 from evals.corpus import SHA256, corpus, cut, first
 from evals.rows import Row
-from evals.sources import fetch
+from evals.sources import BFCL_EVAL, fetch
 
 
 class Words:
@@ -71,3 +72,30 @@ def test_the_archives_hold_the_pinned_texts(name: str) -> None:
     items = found.items()
     assert len(items) >= 12
     assert len({item.id for item in items}) == len(items)
+
+
+def test_calls_go_through_the_models_template(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(corpora.LEAST, "calls", 15)
+    function = {"name": "f", "description": "d", "parameters": {"type": "dict", "properties": {}, "required": []}}
+    rows = [
+        Row("x", {"id": name, "function": [function], "question": [[{"role": "user", "content": f"Call {name}."}]]})
+        for name in ("a", "b", "c", "d")
+    ]
+    monkeypatch.setattr(corpora, "read_rows", lambda _source, _path: rows)
+    items = read_calls()
+    assert len(items) == 2
+
+    class Chats(Words):
+        def apply_chat_template(self, messages: Any, tools: Any) -> list[int]:
+            assert tools[0]["function"]["parameters"]["type"] == "object"
+            return [len(messages), len(messages[0]["content"])]
+
+    assert cut(Chats(), items, 4) == [[1, 7, 1, 7]] * 2
+    with pytest.raises(errors.InvalidValue, match="shortest"):
+        cut(Chats(), items, 5)
+
+
+@pytest.mark.matrix
+def test_calls_are_the_pinned_ones() -> None:
+    fetch(BFCL_EVAL)
+    assert len(find_corpus("calls").items()) == 64
