@@ -75,7 +75,7 @@ def test_the_archives_hold_the_pinned_texts(name: str) -> None:
 
 
 def test_calls_go_through_the_models_template(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(corpora.LEAST, "calls", 15)
+    monkeypatch.setitem(corpora.LEAST, "calls", 14)
     function = {"name": "f", "description": "d", "parameters": {"type": "dict", "properties": {}, "required": []}}
     rows = [
         Row("x", {"id": name, "function": [function], "question": [[{"role": "user", "content": f"Call {name}."}]]})
