@@ -1,18 +1,33 @@
 """Who answers the questions of a task: the engine, a stack of the oracles, or any server that speaks OpenAI's protocol.
 
-Name -> what it is: "engine", "mlx-lm", "openai:URL". All get the same questions; the first two the same token ids.
+Name -> what it is: "engine", "mlx-lm", "mlx-lm-evaluate", "openai:URL". All get the same questions; the first two the
+same token ids.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from engine import Engine, Likelihood, Request, SamplingParams, errors, load
+from engine import Engine, Likelihood, Request, SamplingParams, errors, load, resolve_model
 from evals.encoding import Encoder, as_text, choice_ids, prompt_ids, template_sample
 from evals.run import Asked, digest
 from evals.task import Answer, Choices, Generation, Question
 from evals.task import Likelihood as Scored
+
+# Beside the weights, what of a model's folder an answer may depend on.
+TEXT_FILES = (
+    *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
+    *("added_tokens.json", "tokenizer.model", "vocab.json", "merges.txt", "chat_template.jinja", "chat_template.json"),
+)
+
+
+def text_files(folder: Path) -> dict[str, str]:
+    """Name -> sha256 of those that are there."""
+    found = {name: folder / name for name in TEXT_FILES if (folder / name).is_file()}
+    return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in found.items()}
 
 
 def sampling_of(question: Generation) -> SamplingParams:
@@ -70,6 +85,7 @@ class EngineBackend:
         self.document: Mapping[str, Any] = {
             "stack": "engine",
             "model_sha256": self._engine.model_sha256,
+            "files": text_files(Path(resolve_model(model))),
             "machine": self._engine.machine.key,
             "mlx": self._engine.machine.mlx,
             **{name: getattr(config, name) for name in names},

