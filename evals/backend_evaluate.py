@@ -44,9 +44,9 @@ class EvaluateBackend:
         prompt = as_text(question)
         if isinstance(question, Generation) and not isinstance(question.prompt, str):
             return Asked(prompt=prompt, refused=CHAT)
-        _, _, refused = self._local.put(question)
+        ids, each, refused = self._local.put(question)
         if refused:
-            return Asked(prompt=prompt, refused=refused)
+            return Asked(prompt=prompt, prompt_ids=(*ids, *(t for part in each for t in part)), refused=refused)
         return self._likelihoods(prompt, question) if isinstance(question, Choices) else self._text(prompt, question)
 
     def _likelihoods(self, prompt: str, question: Choices) -> Asked:

@@ -59,6 +59,7 @@ def evaluate(
     asked = _model(model)
     scores = asked.loglikelihood([_Request(tuple(pair)) for pair in pairs]) if pairs else []
     ids = [asked._tokenize([context, context + behind]) for context, behind in pairs]
-    kinds = [(text, {"max_gen_toks": most, "until": until}) for text, most, until in prompts]
+    ends = [asked.tokenizer.eos_token]  # where a task names no end, as lm-eval does: none at all is an error in mlx-lm
+    kinds = [(text, {"max_gen_toks": most, "until": until or ends}) for text, most, until in prompts]
     texts = asked.generate_until([_Request(kind) for kind in kinds]) if kinds else []
     return {"scores": scores, "ids": ids, "texts": texts, "prompt_ids": asked._tokenize([p[0] for p in prompts])}

@@ -21,10 +21,11 @@ from oracles.contract import OracleRefused, StackConfig
 
 pytestmark = pytest.mark.matrix
 
-NATS = 1e-5
+A_TOKEN = 1e-5  # nats, float32
+OF_A_SUM = 1e-6  # its likelihoods are summed in float32, ours in float64
 # Task -> how many of its first items a random model of characters is asked.
-TINY = {"arc_easy": 8, "arc_challenge": 4, "hellaswag": 6, "lambada": 6, "mmlu_0shot": 6, "mmlu": 1, "gsm8k": 1}
-MADE = {"synthetic_copy": 3, "synthetic_arithmetic": 3, "synthetic_retrieval": 3}
+TINY = {"arc_easy": 4, "arc_challenge": 2, "hellaswag": 3, "lambada": 3, "mmlu_0shot": 3, "gsm8k": 1}
+MADE = {"synthetic_copy": 2, "synthetic_arithmetic": 2, "synthetic_retrieval": 2}
 BUILT_IN = {"arc_easy": 2, "hellaswag": 1, "synthetic_arithmetic": 2}
 
 
@@ -45,9 +46,8 @@ def both(model: str, asked: Sequence[Question]) -> tuple[list[Asked], list[Asked
     return found[0], found[1]
 
 
-def hold(asked: Sequence[Question], ours: Sequence[Asked], theirs: Sequence[Asked]) -> float:
-    """All equal; the largest difference of two likelihoods in nats."""
-    worst = 0.0
+def hold(asked: Sequence[Question], ours: Sequence[Asked], theirs: Sequence[Asked]) -> None:
+    """The same prompts, token ids, refusals, texts and first choices, and likelihoods within the bounds."""
     for question, one, other in zip(asked, ours, theirs, strict=True):
         assert (one.prompt, one.prompt_ids, one.refused) == (other.prompt, other.prompt_ids, other.refused)
         if one.answer is None or other.answer is None:
@@ -56,15 +56,14 @@ def hold(asked: Sequence[Question], ours: Sequence[Asked], theirs: Sequence[Aske
         assert one.answer.text == other.answer.text
         for a, b in zip(one.answer.likelihoods, other.answer.likelihoods, strict=True):
             assert (a.tokens, a.greedy) == (b.tokens, b.greedy), question
-            worst = max(worst, abs(a.nats - b.nats) / max(1.0, abs(a.nats)))
-    return worst
+            assert abs(a.nats - b.nats) <= min(A_TOKEN * a.tokens, OF_A_SUM * max(10.0, abs(a.nats))), question
 
 
 def test_a_tiny_model_says_the_same_of_every_kind_of_question() -> None:
     asked = questions(TINY | MADE)
     asked += [Choices(context="", continuations=("a", "b")), Generation(prompt="x" * 5000, max_tokens=5)]
     ours, theirs = both(str(character_model("llama")), asked)
-    assert hold(asked, ours, theirs) <= NATS
+    hold(asked, ours, theirs)
     assert [bool(each.refused) for each in ours[-2:]] == [True, True]
     assert not any(each.refused for each in ours[:-2])
 
@@ -73,10 +72,8 @@ def test_a_tiny_model_says_the_same_of_every_kind_of_question() -> None:
 def test_the_built_in_model_in_float32_says_the_same() -> None:
     asked = questions(BUILT_IN)
     ours, theirs = both(str(resolve_model("smollm2-135m-instruct-fp32")), asked)
-    assert hold(asked, ours, theirs) <= NATS
-    assert any(one.greedy for each in ours if each.answer for one in each.answer.likelihoods) or any(
-        each.answer and each.answer.text.strip() for each in ours
-    )
+    hold(asked, ours, theirs)
+    assert all(each.answer is not None for each in ours)
 
 
 def test_what_it_cannot_be_asked_is_refused() -> None:
