@@ -26,7 +26,7 @@ OF_A_SUM = 1e-6  # its likelihoods are summed in float32, ours in float64
 # Task -> how many of its first items a random model of characters is asked.
 TINY = {"arc_easy": 4, "arc_challenge": 2, "hellaswag": 3, "lambada": 3, "mmlu_0shot": 3, "gsm8k": 1}
 MADE = {"synthetic_copy": 2, "synthetic_arithmetic": 2, "synthetic_retrieval": 2}
-BUILT_IN = {"arc_easy": 2, "hellaswag": 1, "synthetic_arithmetic": 2}
+BUILT_IN = {"arc_easy": 1, "hellaswag": 1, "synthetic_arithmetic": 1}
 
 
 def questions(counts: dict[str, int]) -> list[Question]:

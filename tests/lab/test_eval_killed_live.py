@@ -64,12 +64,12 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Any, ...]]:
     return found
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_a_run_killed_at_random_moments_ends_as_one_run(
     seed: int, whole: list[tuple[Any, ...]], tmp_path: Path
 ) -> None:
     db, draw, kills = tmp_path / "lab.sqlite", random.Random(seed), []
-    while len(kills) < 4:
+    while len(kills) < 3:
         before = count(db)
         # The first is killed while it starts, the others behind some more items; each at a moment of its own.
         wanted = 0 if not kills else before + draw.randrange(1, ALL // 6)
