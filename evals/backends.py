@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from engine import Engine, Likelihood, Request, SamplingParams, errors, load, resolve_model
+from engine import Engine, Likelihood, Request, SamplingParams, errors, load, parse_kv, resolve_model
 from evals.encoding import Encoder, as_text, choice_ids, prompt_ids, template_sample
 from evals.run import Asked, digest
 from evals.task import Answer, Choices, Generation, Question
@@ -28,6 +28,12 @@ def text_files(folder: Path) -> dict[str, str]:
     """Name -> sha256 of those that are there."""
     found = {name: folder / name for name in TEXT_FILES if (folder / name).is_file()}
     return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in found.items()}
+
+
+def plan_file(kv: str) -> dict[str, str]:
+    """The sha256 of a KV plan per layer, which may change under its name; {} for a request without a file."""
+    path = parse_kv(kv).path
+    return {} if path is None else {"kv_plan": hashlib.sha256(Path(path).read_bytes()).hexdigest()}
 
 
 def sampling_of(question: Generation) -> SamplingParams:
@@ -81,7 +87,10 @@ class EngineBackend:
             raise errors.InvalidValue("--model", model, "a folder with a tokenizer: tasks are text")
         self._local = Local(self._engine.tokenizer, length_limit(self._engine.model_config))
         config = self._engine.config
-        names = ("dtype", "kv", "prefill_chunk", "recurrence", "fuse", "compile", "batch_mode", "batch")
+        names = (
+            *("dtype", "kv", "prefill_chunk", "recurrence", "fuse", "compile", "argmax", "batch_mode", "batch"),
+            "profile",
+        )
         self.document: Mapping[str, Any] = {
             "stack": "engine",
             "model_sha256": self._engine.model_sha256,
@@ -89,6 +98,7 @@ class EngineBackend:
             "machine": self._engine.machine.key,
             "mlx": self._engine.machine.mlx,
             **{name: getattr(config, name) for name in names},
+            **plan_file(config.kv),
         }
         self.template_sha256 = self._local.template_sha256
 

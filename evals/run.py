@@ -91,12 +91,16 @@ class ItemResult:
     @property
     def answer(self) -> Answer | None:
         """What the model said; None where it was not asked."""
-        counts = {"prompt_tokens": self.prompt_tokens, "tokens": self.tokens}
-        if self.finish_reason:
-            return Answer(text=self.output, finish_reason=self.finish_reason, **counts)
-        if self.output:
-            return Answer(likelihoods=tuple(Likelihood(**each) for each in json.loads(self.output)), **counts)
-        return None
+        if not (self.output or self.finish_reason):
+            return None
+        scored = () if self.finish_reason else tuple(Likelihood(**each) for each in json.loads(self.output))
+        return Answer(
+            text="" if scored else self.output,
+            likelihoods=scored,
+            finish_reason=self.finish_reason,
+            prompt_tokens=self.prompt_tokens,
+            tokens=self.tokens,
+        )
 
 
 class Ledger(Protocol):

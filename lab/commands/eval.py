@@ -220,7 +220,8 @@ def dry_run(args: argparse.Namespace, out: Output) -> int:
     """How long a tier takes here, from the first item of each task; one that cannot be asked is told and counts 0."""
     from evals.run import describe
 
-    tasks, rows = chosen(args), []
+    tasks = chosen(args)
+    rows: list[dict[str, Any]] = []
     backend = open_backend(args)
     try:
         for task, count in tasks:
