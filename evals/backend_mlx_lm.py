@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from engine import load_tokenizer, resolve_model
-from evals.backends import Local, length_limit
+from evals.backends import Local, length_limit, text_files
 from evals.encoding import as_text
-from evals.run import Asked, digest
+from evals.run import Asked
 from evals.task import Answer, Generation, Likelihood, Question
 from oracles.client import Worker
 from oracles.contract import GenerateProbe, Probe, StackConfig
+from oracles.record import model_sha256
+
+
+def identity(folder: Path) -> dict[str, Any]:
+    """What an answer of mlx-lm depends on, apart from how it is run."""
+    versions = {name: metadata.version(name) for name in ("mlx", "mlx-lm")}
+    return {"model_sha256": model_sha256(folder), "files": text_files(folder), **versions}
 
 
 class MlxLmBackend:
     """One question after the other. `options`: kv, dtype and chunk of `StackConfig`."""
 
     def __init__(self, model: str, *, blas: str, **options: Any) -> None:
-        import json
-
         folder = Path(resolve_model(model))
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         self._tokenizer = load_tokenizer(folder)
@@ -31,7 +38,7 @@ class MlxLmBackend:
         self._worker = Worker(self._config)
         self.template_sha256 = self._local.template_sha256
         how = {name: getattr(self._config, name) for name in ("dtype", "kv", "chunk", "blas")}
-        self.document: Mapping[str, Any] = {"stack": "mlx-lm", "config_sha256": digest(config), **how}
+        self.document: Mapping[str, Any] = {"stack": "mlx-lm", **identity(folder), **how}
 
     def ask(self, questions: Sequence[Question]) -> list[Asked]:
         return [self._ask(question) for question in questions]

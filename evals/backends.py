@@ -1,18 +1,39 @@
 """Who answers the questions of a task: the engine, a stack of the oracles, or any server that speaks OpenAI's protocol.
 
-Name -> what it is: "engine", "mlx-lm", "openai:URL". All get the same questions; the first two the same token ids.
+Name -> what it is: "engine", "mlx-lm", "mlx-lm-evaluate", "openai:URL". All get the same questions; the first two the
+same token ids.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from engine import Engine, Likelihood, Request, SamplingParams, errors, load
+from engine import Engine, Likelihood, Request, SamplingParams, errors, load, parse_kv, resolve_model
 from evals.encoding import Encoder, as_text, choice_ids, prompt_ids, template_sample
 from evals.run import Asked, digest
 from evals.task import Answer, Choices, Generation, Question
 from evals.task import Likelihood as Scored
+
+# Beside the weights, what of a model's folder an answer may depend on.
+TEXT_FILES = (
+    *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
+    *("added_tokens.json", "tokenizer.model", "vocab.json", "merges.txt", "chat_template.jinja", "chat_template.json"),
+)
+
+
+def text_files(folder: Path) -> dict[str, str]:
+    """Name -> sha256 of those that are there."""
+    found = {name: folder / name for name in TEXT_FILES if (folder / name).is_file()}
+    return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in found.items()}
+
+
+def plan_file(kv: str) -> dict[str, str]:
+    """The sha256 of a KV plan per layer, which may change under its name; {} for a request without a file."""
+    path = parse_kv(kv).path
+    return {} if path is None else {"kv_plan": hashlib.sha256(Path(path).read_bytes()).hexdigest()}
 
 
 def sampling_of(question: Generation) -> SamplingParams:
@@ -66,13 +87,18 @@ class EngineBackend:
             raise errors.InvalidValue("--model", model, "a folder with a tokenizer: tasks are text")
         self._local = Local(self._engine.tokenizer, length_limit(self._engine.model_config))
         config = self._engine.config
-        names = ("dtype", "kv", "prefill_chunk", "recurrence", "fuse", "compile", "batch_mode", "batch")
+        names = (
+            *("dtype", "kv", "prefill_chunk", "recurrence", "fuse", "compile", "argmax", "batch_mode", "batch"),
+            "profile",
+        )
         self.document: Mapping[str, Any] = {
             "stack": "engine",
             "model_sha256": self._engine.model_sha256,
+            "files": text_files(Path(resolve_model(model))),
             "machine": self._engine.machine.key,
             "mlx": self._engine.machine.mlx,
             **{name: getattr(config, name) for name in names},
+            **plan_file(config.kv),
         }
         self.template_sha256 = self._local.template_sha256
 

@@ -26,6 +26,12 @@ def wilson(successes: float, n: int) -> tuple[float, float] | None:
     return max(middle - half, 0.0), min(middle + half, 1.0)
 
 
+def standard_error(low: float, high: float) -> float:
+    """The standard error that a 95 % interval stands for. Of a share by `wilson` it is above 0 also where all items
+    agree."""
+    return (high - low) / (2 * float(stats.norm.ppf(1 - ALPHA / 2)))
+
+
 def mcnemar(b: int, c: int) -> float:
     """Two-sided exact p of `b` wins against `c` losses: each flip is a fair coin if nothing changed."""
     flips = b + c

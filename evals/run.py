@@ -1,7 +1,8 @@
 """Runs of a task: a model is asked every item, and each answer is scored and kept by itself.
 
 Items go in fixed groups by their index. A group is asked at once, and is what is committed and what a killed run goes
-on from, so that resuming gives what one run would have given.
+on from, so that resuming gives what one run would have given. What could not be judged ("not run") is tried again by
+each later run of the same key: an answer that is there is judged again, a question that was refused is put again.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 from engine import errors
-from evals.task import Answer, Item, Question, Score, Task
+from evals.task import Answer, Item, Likelihood, Question, Score, Task
 
 Progress = Callable[[str, int, int | None], None]
 
@@ -87,6 +88,20 @@ class ItemResult:
     def output_sha256(self) -> str:
         return hashlib.sha256(self.output.encode()).hexdigest()
 
+    @property
+    def answer(self) -> Answer | None:
+        """What the model said; None where it was not asked."""
+        if not (self.output or self.finish_reason):
+            return None
+        scored = () if self.finish_reason else tuple(Likelihood(**each) for each in json.loads(self.output))
+        return Answer(
+            text="" if scored else self.output,
+            likelihoods=scored,
+            finish_reason=self.finish_reason,
+            prompt_tokens=self.prompt_tokens,
+            tokens=self.tokens,
+        )
+
 
 class Ledger(Protocol):
     """Where results are kept. A group is kept whole or not at all."""
@@ -95,6 +110,9 @@ class Ledger(Protocol):
         """What is there of this run."""
 
     def put(self, info: RunInfo, group: int, results: Sequence[ItemResult]) -> None: ...
+
+    def again(self, info: RunInfo, results: Sequence[ItemResult]) -> None:
+        """Keep what came of items that were kept as not run; from now on it holds."""
 
 
 def digest(document: object) -> str:
@@ -120,7 +138,8 @@ def describe(task: Task, backend: Backend, count: int | None, group: int) -> Run
 
 
 def run_task(task: Task, backend: Backend, ledger: Ledger, info: RunInfo, progress: Progress) -> list[ItemResult]:
-    """All results in the order of the items; groups that the ledger has are not asked again."""
+    """All results in the order of the items. Groups that the ledger has are not asked again, apart from items in them
+    that were not run."""
     items = task.items()[: info.items]
     kept = dict(ledger.groups(info))
     results: list[ItemResult] = []
@@ -131,9 +150,32 @@ def run_task(task: Task, backend: Backend, ledger: Ledger, info: RunInfo, progre
             asked = backend.ask([task.question(item) for item in members])
             kept[group] = [_judged(task, item, each) for item, each in zip(members, asked, strict=True)]
             ledger.put(info, group, kept[group])
+        elif any(result.not_run for result in kept[group]):
+            anew = _again(task, backend, list(zip(members, kept[group], strict=True)))
+            judged = [new for new, old in zip(anew, kept[group], strict=True) if old.not_run and not new.not_run]
+            if judged:
+                ledger.again(info, judged)
+            kept[group] = anew
         results += kept[group]
     progress(task.name, len(items), len(items))
     return results
+
+
+def _again(task: Task, backend: Backend, kept: Sequence[tuple[Item, ItemResult]]) -> list[ItemResult]:
+    """The results of a group whose items that were not run had another chance; they change only if they are judged."""
+    refused = [item for item, result in kept if result.not_run and result.answer is None]
+    asked = backend.ask([task.question(item) for item in refused]) if refused else []
+    put = {item.id: each for item, each in zip(refused, asked, strict=True)}
+    found = []
+    for item, result in kept:
+        new, answer = result, result.answer if result.not_run else None
+        if item.id in put:
+            new = _judged(task, item, put[item.id])
+        elif answer is not None:
+            score = task.score(item, answer)
+            new = replace(result, score=score.value, extracted=score.extracted, why=score.why, not_run=score.not_run)
+        found.append(result if new.not_run else new)
+    return found
 
 
 def _judged(task: Task, item: Item, asked: Asked) -> ItemResult:

@@ -92,7 +92,8 @@ class Task(ABC):
 
     name: of the task; version: raised whenever a prompt, an item or a score changes; chance: what guessing scores;
     margin: the drop, in points of 100, that a gate allows; chat: whether prompts go through the chat template; source:
-    where the data comes from, None where the task makes it.
+    where the data comes from, None where the task makes it; clustered_by: what `Item.cluster` tells, "" where every
+    item stands alone.
     """
 
     name: str
@@ -101,6 +102,7 @@ class Task(ABC):
     margin: float
     chat: bool = False
     source: Source | None = None
+    clustered_by: str = ""
 
     @abstractmethod
     def items(self) -> Sequence[Item]:

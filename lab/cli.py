@@ -18,7 +18,7 @@ from importlib import metadata
 from typing import NoReturn
 
 from engine import errors, use_blas
-from lab.commands import BLAS_DEFAULT, COMMANDS, load_command
+from lab.commands import BLAS_DEFAULT, COMMANDS, example, load_command
 
 BLAS_ENV = "FRONTIER_BLAS"
 GLOBAL_FLAGS = """global flags, anywhere on the line:
@@ -58,6 +58,15 @@ def overview() -> str:
     return "\n".join([*lines, "", GLOBAL_FLAGS, "", "frontier COMMAND --help shows a command's flags and an example."])
 
 
+def parser_of(name: str) -> Parser:
+    """The parser of a command's own flags. Raises `UnknownField` with the known names."""
+    command = load_command(name)
+    epilog = f"{example(*command.EXAMPLE.splitlines())}\n\n{GLOBAL_FLAGS}"
+    parser = Parser(prog=f"frontier {name}", description=command.HELP, epilog=epilog)
+    command.add_arguments(parser)
+    return parser
+
+
 def _choose_blas(command: str, asked: str | None) -> str | None:
     """The flag wins, then the environment, then the command's default."""
     if command not in BLAS_DEFAULT:
@@ -75,13 +84,9 @@ def _run(flags: argparse.Namespace, rest: list[str]) -> int:
         print(f"mlx-frontier {metadata.version('mlx-frontier')}")
         return 0
     name, arguments = rest[0], rest[1:]
-    command = load_command(name)
-    epilog = f"example:\n  {command.EXAMPLE}\n\n{GLOBAL_FLAGS}"
-    parser = Parser(prog=f"frontier {name}", description=command.HELP, epilog=epilog)
-    command.add_arguments(parser)
-    args = parser.parse_args(arguments)
+    args = parser_of(name).parse_args(arguments)
     args.json, args.debug, args.blas = flags.json, flags.debug, _choose_blas(name, flags.blas)
-    return command.run(args)
+    return load_command(name).run(args)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from alembic import command
 from alembic.config import Config
 from sqlalchemy import Engine, create_engine, event, select
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError
 from sqlalchemy.orm import Session
 
@@ -47,6 +47,13 @@ class BadDatabase(errors.FrontierError):
     """The database cannot be opened, or is not one of the lab's; the message holds its own words."""
 
 
+class NoDatabase(errors.FrontierError):
+    """There is no database where one is to be read."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(f"no database at {where}")
+
+
 def now() -> str:
     """This moment as UTC ISO text."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -69,16 +76,46 @@ def database_url(url: str | None = None) -> str:
     return asked if "://" in asked else f"sqlite:///{Path(asked).absolute()}"
 
 
+def _parsed(url: str) -> URL:
+    try:
+        parsed = make_url(url)
+        parsed.get_backend_name()
+    except (ArgumentError, NoSuchModuleError) as error:
+        raise BadDatabase(f"{DB_ENV}: {error}") from error
+    return parsed
+
+
 def exists(url: str | None = None) -> bool:
-    """Whether there is a database already; a server is taken to exist."""
-    parsed = make_url(database_url(url))
+    """Whether there is a database already; a server is taken to exist. Raises `BadDatabase` for what is no URL."""
+    parsed = _parsed(database_url(url))
     return parsed.get_backend_name() != "sqlite" or Path(parsed.database or "").is_file()
 
 
+def place(url: str | None = None) -> str:
+    """Where the database is, or would be: a file, or a URL without its password."""
+    parsed = _parsed(database_url(url))
+    if parsed.get_backend_name() == "sqlite" and parsed.database:
+        return parsed.database
+    return parsed.render_as_string(hide_password=True)
+
+
+def existing(url: str | None = None) -> Store | None:
+    """The database opened for a command that only reads, which never makes one.
+
+    None where there is none and none was named: an empty history. Raises `NoDatabase` where `url` or FRONTIER_DB names
+    one that does not exist, and as `Store.open` does.
+    """
+    if exists(url):
+        return Store.open(url)
+    if url or os.environ.get(DB_ENV):
+        raise NoDatabase(place(url))
+    return None
+
+
 def _connect(url: str) -> Engine:
+    parsed = _parsed(url)
+    backend = parsed.get_backend_name()
     try:
-        parsed = make_url(url)
-        backend = parsed.get_backend_name()
         if backend not in ("sqlite", "postgresql"):
             raise errors.NotBuilt(f"the lab's database on {backend}", "use an sqlite:/// or postgresql:// URL")
         engine = create_engine(parsed, connect_args={"timeout": LOCK_WAIT_S} if backend == "sqlite" else {})

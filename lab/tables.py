@@ -225,6 +225,24 @@ class EvalItemRow(Base):
     finish_reason: Mapped[str]
 
 
+class EvalAgainRow(Base):
+    """What came of an item that its first row could not judge and a later run of the same key could; it holds instead
+    of that row's values."""
+
+    __tablename__ = "eval_again"
+    eval_item_id: Mapped[int] = mapped_column(ForeignKey("eval_item.id"), unique=True)
+    at: Mapped[str]
+    prompt_ids: Mapped[list[Any]]
+    output: Mapped[str]
+    output_sha256: Mapped[str]
+    score: Mapped[float]
+    extracted: Mapped[str]
+    why: Mapped[str]
+    prompt_tokens: Mapped[int]
+    tokens: Mapped[int]
+    finish_reason: Mapped[str]
+
+
 class DecisionRow(Base):
     __tablename__ = "decision"
     experiment_id: Mapped[int] = mapped_column(ForeignKey("experiment.id"), index=True)
@@ -288,6 +306,7 @@ APPEND_ONLY = (
     "fidelity",
     "eval_run",
     "eval_item",
+    "eval_again",
     "decision",
     "breadcrumb",
     "artifact",

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -124,6 +124,14 @@ class Worker:
     def parameters(self) -> Mapping[str, str]:
         """What the loaded model holds: parameter -> dtype, shape and sha256. mlx-lm's side only."""
         self._send({"kind": "parameters", "fields": {}})
+        return self.answer().doc
+
+    def evaluate(
+        self, model: Path, *, pairs: Sequence[tuple[str, str]] = (), prompts: Sequence[tuple[str, int, list[str]]] = ()
+    ) -> Mapping[str, Any]:
+        """What `mlx_lm.evaluate` says of texts: see `oracles.mlx_lm_evaluate_adapter`. A "mlx-lm" worker with nothing
+        loaded can."""
+        self._send({"kind": "evaluate", "fields": {"model": str(model), "pairs": pairs, "prompts": prompts}})
         return self.answer().doc
 
     def make(self, recipe: Recipe, form: Form, root: Path | None = None) -> Path:

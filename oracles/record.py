@@ -202,10 +202,12 @@ def read_golden(folder: Path, name: str, entry: Mapping[str, Any]) -> Trace:
 
 
 def model_sha256(folder: Path) -> str:
-    """Of config.json and model.safetensors together."""
+    """Of config.json and the weights together."""
     digest = hashlib.sha256()
-    for name in ("config.json", "model.safetensors"):
-        digest.update((folder / name).read_bytes())
+    for path in (folder / "config.json", *sorted(folder.glob("model*.safetensors"))):
+        with path.open("rb") as file:
+            while block := file.read(1 << 24):
+                digest.update(block)
     return digest.hexdigest()
 
 

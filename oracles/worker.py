@@ -4,7 +4,8 @@ Protocol: one JSON document a line. The child first says {"ok": true} or why it 
 {"kind", "fields", "out"} with {"ok": true, "doc", "tensors"} or {"ok": false, "kind", "text"}. Arrays go to the
 safetensors file `out`. The child's own stdout is moved to stderr, so that a chatty library cannot break the protocol.
 A configuration with model "" starts a child that has nothing loaded yet; "load" loads another configuration of the
-same process, "build" writes a tiny model of one of mlx-lm's modules, "parameters" lists what is loaded.
+same process, "build" writes a tiny model of one of mlx-lm's modules, "parameters" lists what is loaded, "evaluate" asks
+the model class behind `mlx_lm.evaluate`.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ ADAPTERS = {
 }
 WHERE_FRAMES = 3
 BUILDER = "oracles.build_adapter:build"
+EVALUATOR = "oracles.mlx_lm_evaluate_adapter:evaluate"
 PROBES: dict[str, type] = {
     "probe": Probe,
     "generate": GenerateProbe,
@@ -160,6 +162,8 @@ class Host:
             return self._load(StackConfig(**request["fields"]))
         if request["kind"] == "build":
             return self._build(request["fields"])
+        if request["kind"] == "evaluate":
+            return self._evaluate(request["fields"])
         if self.stack is None:
             raise errors.InvalidValue("model", "", "a model folder: nothing is loaded in this worker")
         if request["kind"] == "parameters":
@@ -177,6 +181,13 @@ class Host:
         self.config = config
         self.stack = resolve(ADAPTERS[config.stack])(config)
         return {"ok": True, "doc": {}, "tensors": False}
+
+    def _evaluate(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        if self.config.stack != "mlx-lm" or self.config.model:
+            raise errors.InvalidValue(
+                "stack", self.config.process, "mlx-lm with nothing loaded: it loads models itself"
+            )
+        return {"ok": True, "doc": resolve(EVALUATOR)(**fields), "tensors": False}
 
     def _build(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         if self.config.stack != "mlx-lm":

@@ -97,6 +97,7 @@ class Bfcl(Task):
     margin = 2.0
     chat = True
     source = BFCL_EVAL
+    clustered_by = "category"
     max_tokens = MAX_TOKENS
 
     def items(self) -> Sequence[Item]:

@@ -3,6 +3,18 @@
 Cobbe et al. 2021, "Training Verifiers to Solve Math Word Problems". Two tasks: `gsm8k`, raw text behind the first five
 of the worked examples of Wei et al. 2022 ("Chain-of-Thought Prompting"), which the archive puts before each question;
 `gsm8k_chat`, chat messages without examples. The data's own worked answers are not asked for, only their number.
+
+| | gsm8k | lm-eval 0.4.13, gsm8k | lm-eval 0.4.13, gsm8k_cot |
+| --- | --- | --- | --- |
+| question | "Question: {question}\\nAnswer:" | the same | "Q: {question}\\nA:" |
+| between examples | an empty line | the same | the same |
+| examples | 5, fixed | 5, drawn from the train split | 8, fixed; the first five are these |
+| their last words | "So the answer is {number}." | "#### {number}" | "The answer is {number}." |
+| ends at | "Question:", an empty line | "Question:", "</s>", end of turn | "Q:", "</s>", end of turn |
+| longest answer | 256 tokens | 256 (mlx_lm.evaluate: 8192) | the same |
+| number | behind the last "####", else the last | behind "#### "; or the last | behind "The answer is"; or the last |
+
+Given these examples, lm-eval's own code makes the same prompt of every item; a test holds it.
 """
 
 from __future__ import annotations

@@ -77,6 +77,7 @@ class HashHop(Task):
     version = 1
     chance = 0.0
     margin = 3.0
+    clustered_by = "hops and length"
 
     def items(self) -> Sequence[Item]:
         # 4 and 7 have no common factor, so that counting along both at once comes by each pair once in 28.

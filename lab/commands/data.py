@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lab.commands import example
 from lab.console import Output, progress_callback, size
 
 if TYPE_CHECKING:
@@ -19,7 +21,11 @@ SUITES = ("smoke", "nightly", "full")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The actions `get` and `list`."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    get = actions.add_parser("get", help="fetch what a suite needs, or one archive; nothing is installed or run")
+    get = actions.add_parser(
+        "get",
+        help="fetch what a suite needs, or one archive; nothing is installed or run",
+        epilog=example("frontier data get --suite smoke", "frontier data get --source bfcl-eval"),
+    )
     what = get.add_mutually_exclusive_group(required=True)
     what.add_argument(
         "--suite",
@@ -28,7 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     what.add_argument("--source", metavar="NAME", help="one archive: a name of `frontier data list`")
     actions.add_parser(
-        "list", help="every archive: version, size, licence of the data, tasks that read it, where it is"
+        "list",
+        help="every archive: version, size, sha256, licence of the data, tasks that read it, where it is",
+        epilog=example("frontier data list", "frontier data list --json"),
     )
 
 
@@ -49,6 +57,23 @@ def readers() -> dict[str, list[str]]:
         if source is not None:
             found[source.name].append(name)
     return found
+
+
+def described_tasks(names: Iterable[str]) -> list[dict[str, Any]]:
+    """Tasks as JSON. clustered_by: what items of a cluster share, "" where each stands alone."""
+    from evals.tasks import load_task
+
+    found = []
+    for name in names:
+        task = load_task(name)
+        found.append({"name": name, "version": task.version, "clustered_by": task.clustered_by})
+    return found
+
+
+def told(task: Mapping[str, Any]) -> str:
+    """A task for people."""
+    cluster = f" (clusters: {task['clustered_by']})" if task["clustered_by"] else ""
+    return f"{task['name']} v{task['version']}{cluster}"
 
 
 def describe(source: Source, tasks: list[str]) -> dict[str, Any]:
@@ -85,19 +110,24 @@ def place(path: str | Path) -> str:
 def list_sources(out: Output) -> int:
     """What is pinned, and what of it is here."""
     from evals.sources import SOURCES, get_command
+    from evals.tasks import TASKS
 
     used = readers()
     rows = [describe(source, used[name]) for name, source in SOURCES.items()]
+    made = described_tasks(sorted(set(TASKS) - {name for names in used.values() for name in names}))
     for row in rows:
         command = get_command(SOURCES[row["name"]])
         out.line(f"{row['name']} {row['version']}   {size(row['bytes'])}   {row['state']}")
         out.line(f"  {row['about']}")
         out.line(f"  licence of the data: {row['licence']}")
-        out.line(f"  read by: {', '.join(row['tasks']) or 'no task yet'}")
+        out.line(f"  sha256: {row['sha256']}")
+        out.line(f"  read by: {', '.join(map(told, described_tasks(row['tasks']))) or 'no task: texts of frontier kl'}")
         out.line(f"  {row['why'] or (place(row['path']) if row['state'] == 'cached' else f'not here; run: {command}')}")
     here = [row for row in rows if row["state"] == "cached"]
     out.line(f"{len(here)} of {len(rows)} archives here, {size(sum(row['bytes'] for row in here))}")
-    out.document({"sources": rows})
+    out.line(f"made here, from seeds: {', '.join(map(told, made)) or 'nothing'}")
+    details = [task for row in rows for task in described_tasks(row["tasks"])]
+    out.document({"sources": rows, "tasks": [*details, *made]})
     return 0
 
 

@@ -17,7 +17,14 @@ if TYPE_CHECKING:
     from lab.store import Store
 
 HELP = "run frozen tasks on a model, resumable and item by item; compare: two runs paired by item; list, show"
-EXAMPLE = "frontier eval --tier smoke --kv kv8 && frontier eval compare base kv8"
+EXAMPLE = """frontier eval --tier smoke --label base
+frontier eval --tier smoke --kv kv8 --label kv8
+frontier eval --tier nightly --dry-run
+frontier eval --tasks arc_easy,gsm8k --items 20 --backend openai:http://localhost:8080/v1 --model NAME
+frontier eval compare base kv8
+frontier eval show kv8 --item gsm8k-7
+frontier eval show kv8 --clusters
+frontier eval list"""
 ACTIONS = ("run", "compare", "list", "show")
 # What a run is without flags. The model's packed form is the same values and takes ten times as long on a CPU.
 RUN = {
@@ -43,19 +50,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batch", type=int, metavar="N", help=f"run: items asked, and kept, at once (default: {RUN['batch']})"
     )
-    parser.add_argument("--backend", metavar="B", help="run: engine, mlx-lm, or openai:URL (up to /v1)")
+    parser.add_argument(
+        "--backend",
+        metavar="B",
+        help="run: engine, mlx-lm, mlx-lm-evaluate (the code of mlx_lm.evaluate), or openai:URL (up to /v1)",
+    )
     parser.add_argument("--label", help="run: what its tasks are called together (default: model and KV)")
     parser.add_argument(
         "--dry-run", action="store_true", help="run: ask one item of each task, and print how long all take"
     )
     parser.add_argument("--item", metavar="ID", help="show: one item in full")
+    parser.add_argument("--clusters", action="store_true", help="show: means of clusters instead of items")
     parser.add_argument("--db", metavar="URL", help="the lab's database (default: FRONTIER_DB, else ./lab.sqlite)")
 
 
 def run(args: argparse.Namespace) -> int:
     """Exit code 1 when a compared task reads "worse"; else 0."""
     from engine import errors
-    from lab.store import Store
+    from lab import store
 
     wanted = {"run": 0, "list": 0, "show": 1, "compare": 2}[args.action]
     if len(args.runs) != wanted:
@@ -64,16 +76,30 @@ def run(args: argparse.Namespace) -> int:
     out = Output(as_json=args.json)
     if args.action == "run" and args.dry_run:
         return dry_run(args, out)
-    with Store.open(args.db) as store:
-        actions = {"run": run_tasks, "compare": compare_runs, "list": list_runs, "show": show_run}
-        return actions[args.action](args, out, store)
+    if args.action == "run":
+        with store.Store.open(args.db) as opened:
+            return run_tasks(args, out, opened)
+    found = store.existing(args.db)
+    if found is None:
+        if args.action != "list":
+            raise store.NoDatabase(f"{store.place(args.db)}: nothing to {args.action}")
+        out.line(f"no database yet at {store.place(args.db)}: no task was run")
+        out.document({"runs": []})
+        return 0
+    with found:
+        return {"compare": compare_runs, "list": list_runs, "show": show_run}[args.action](args, out, found)
 
 
 def settle(args: argparse.Namespace) -> None:
     """Fill in what was left out of a run. Errors: `InvalidValue` for a flag of another action, and for a number."""
     from engine import errors
 
-    flags = {"run": (*RUN, "tasks", "items", "label", "dry_run"), "show": ("item",), "list": (), "compare": ()}
+    flags = {
+        "run": (*RUN, "tasks", "items", "label", "dry_run"),
+        "show": ("item", "clusters"),
+        "list": (),
+        "compare": (),
+    }
     known = {flag for each in flags.values() for flag in each}
     for flag in sorted(known - set(flags[args.action])):
         if vars(args)[flag] not in (None, False):
@@ -120,8 +146,12 @@ def open_backend(args: argparse.Namespace) -> Backend:
         from evals.backend_mlx_lm import MlxLmBackend
 
         return MlxLmBackend(args.model, blas=args.blas, kv=args.kv, dtype=args.dtype)
+    if args.backend == "mlx-lm-evaluate":
+        from evals.backend_evaluate import EvaluateBackend
+
+        return EvaluateBackend(args.model, blas=args.blas, kv=args.kv, dtype=args.dtype)
     if args.backend != "engine":
-        raise errors.UnknownField("--backend", args.backend, ("engine", "mlx-lm", "openai:URL"))
+        raise errors.UnknownField("--backend", args.backend, ("engine", "mlx-lm", "mlx-lm-evaluate", "openai:URL"))
     from evals.backends import EngineBackend
 
     with progress_callback() as bar:
@@ -139,6 +169,7 @@ def run_tasks(args: argparse.Namespace, out: Output, store: Store) -> int:
     """Tasks one after the other; what the database has is not asked again."""
     from evals.run import describe, run_task
     from lab.eval_ledger import StoreLedger
+    from lab.eval_scores import mean_of, summary
 
     tasks, label = chosen(args), label_of(args)
     backend = open_backend(args)
@@ -154,42 +185,15 @@ def run_tasks(args: argparse.Namespace, out: Output, store: Store) -> int:
         backend.close()
     rows = [summary(info, results) for info, results in found]
     print_scores(out, rows, label)
-    out.document({"label": label, "tier": args.tier, "tasks": rows}, always=True)
+    out.document({"label": label, "tier": args.tier, "tasks": rows, "mean": mean_of(rows)}, always=True)
     return 0
-
-
-def summary(info: RunInfo, results: Sequence[ItemResult]) -> dict[str, Any]:
-    """One task's line: its score with a Wilson interval, and a cluster-robust error where items cluster."""
-    from evals.compare import at_floor
-    from evals.interval import clustered, wilson
-
-    judged = [result for result in results if not result.not_run]
-    n, total = len(judged), math.fsum(result.score for result in judged)
-    interval = wilson(total, n)
-    found = None
-    if n and any(result.cluster for result in judged):
-        found = clustered([result.score for result in judged], [result.cluster for result in judged])
-    reasons = sorted({result.why for result in results if result.not_run})
-    return {
-        "task": info.task,
-        "version": info.version,
-        "run": info.id,
-        "items": info.items,
-        "judged": n,
-        "score": total / n if n else None,
-        "low": interval[0] if interval else None,
-        "high": interval[1] if interval else None,
-        "cluster_error": found[0] if found else None,
-        "chance": info.chance,
-        "at_floor": at_floor(total / n, n, info.chance, info.margin) if n else None,
-        "mean_tokens": math.fsum(result.tokens for result in judged) / n if n else None,
-        "not_run": reasons,
-    }
 
 
 def print_scores(out: Output, rows: Sequence[Mapping[str, Any]], label: str) -> None:
     """A line a task, and the mean of all with its error; reasons of what was not run below."""
     from rich.table import Table
+
+    from lab.eval_scores import mean_of
 
     table = Table(title=label, box=None, pad_edge=False)
     for column in ("task", "items", "score", "95 % interval", "cluster error", "chance", "", "run"):
@@ -203,35 +207,36 @@ def print_scores(out: Output, rows: Sequence[Mapping[str, Any]], label: str) -> 
         chance = f"{100 * row['chance']:.0f}"
         table.add_row(f"{row['task']} v{row['version']}", counts, score, span, error, chance, floor, row["run"])
     wide_console(out).print(table)
-    scored = [row for row in rows if row["score"] is not None and row["judged"] > 1]
-    if len(scored) > 1:
-        mean = math.fsum(row["score"] for row in scored) / len(scored)
-        variances = [row["score"] * (1 - row["score"]) / row["judged"] for row in scored]
-        of_mean = math.sqrt(math.fsum(variances)) / len(scored)
-        incomplete = "" if len(scored) == len(rows) else ", incomplete"
-        out.line(f"mean of {len(scored)} tasks: {100 * mean:.1f}, error {100 * of_mean:.1f}{incomplete}")
+    mean = mean_of(rows)
+    if mean is not None:
+        incomplete = "" if mean["n"] == len(rows) else ", incomplete"
+        out.line(f"mean of {mean['n']} tasks: {100 * mean['score']:.1f}, error {100 * mean['error']:.1f}{incomplete}")
     for row in rows:
         for reason in row["not_run"]:
             out.line(f"{row['task']}: not run: {reason}")
 
 
 def dry_run(args: argparse.Namespace, out: Output) -> int:
-    """How long a tier takes here, from the first item of each task."""
-    tasks, total_s = chosen(args), 0.0
+    """How long a tier takes here, from the first item of each task; one that cannot be asked is told and counts 0."""
+    from evals.run import describe
+
+    tasks = chosen(args)
+    rows: list[dict[str, Any]] = []
     backend = open_backend(args)
     try:
         for task, count in tasks:
-            items = task.items()
-            n = len(items) if count is None else count
+            n = describe(task, backend, count, args.batch).items
             start = time.perf_counter()
-            backend.ask([task.question(items[0])])
-            each_s = time.perf_counter() - start
-            total_s += n * each_s
-            out.line(f"{task.name}: {n} items, {each_s:.1f} s for the first, about {n * each_s / 60:.1f} minutes")
+            (asked,) = backend.ask([task.question(task.items()[0])])
+            each_s = 0.0 if asked.refused else time.perf_counter() - start
+            rows.append({"task": task.name, "items": n, "seconds_each": each_s, "refused": asked.refused})
+            told = f"not run: {asked.refused}" if asked.refused else f"{each_s:.1f} s for the first"
+            out.line(f"{task.name}: {n} items, {told}, about {n * each_s / 60:.1f} minutes")
     finally:
         backend.close()
-    out.line(f"about {total_s / 60:.0f} minutes in all; items that run side by side take less")
-    out.document({"tier": args.tier, "minutes": total_s / 60})
+    minutes = math.fsum(row["items"] * row["seconds_each"] for row in rows) / 60
+    out.line(f"{args.tier}: about {minutes:.0f} minutes in all; items that run side by side take less")
+    out.document({"tier": args.tier, "minutes": minutes, "tasks": rows})
     return 0
 
 
@@ -281,13 +286,18 @@ def print_comparisons(out: Output, found: Sequence[Comparison]) -> None:
 
 def list_runs(args: argparse.Namespace, out: Output, store: Store) -> int:
     """Every run, newest last."""
-    from lab.tables import EvalItemRow, EvalRunRow
+    from lab.eval_ledger import read_items
+    from lab.tables import EvalRunRow
 
     rows = []
     for row in store.rows(EvalRunRow):
-        done = len(store.rows(EvalItemRow, eval_run_id=row.id))
-        rows.append({"run": row.sha256, "label": row.label, "task": row.task, "done": done, "items": row.items})
-        out.line(f"{row.sha256}  {row.task} v{row.version}  {done} of {row.items}  {row.label}  {row.started}")
+        found = read_items(store, row)
+        done, left = len(found), sum(result.not_run for result in found)
+        kept = {"run": row.sha256, "label": row.label, "task": row.task, "done": done, "items": row.items}
+        rows.append(kept | {"not_run": left})
+        beside = f" ({left} not run)" if left else ""
+        counts = f"{done} of {row.items}{beside}"
+        out.line(f"{row.sha256}  {row.task} v{row.version}  {counts}  {row.label}  {row.started}")
     out.document({"runs": rows})
     return 0
 
@@ -298,6 +308,8 @@ def show_run(args: argparse.Namespace, out: Output, store: Store) -> int:
     from lab.eval_ledger import find_runs, read_items
     from lab.judge import document
 
+    if args.clusters:
+        return show_clusters(args, out, store)
     shown = []
     for task, row in find_runs(store, args.runs[0]).items():
         for result in read_items(store, row):
@@ -312,4 +324,28 @@ def show_run(args: argparse.Namespace, out: Output, store: Store) -> int:
     if args.item is not None and not shown:
         raise errors.InvalidValue("--item", args.item, "an id of this run's items")
     out.document({"items": shown})
+    return 0
+
+
+def show_clusters(args: argparse.Namespace, out: Output, store: Store) -> int:
+    """Means of the clusters of a run's tasks, each with its interval, and the mean over clusters with its error."""
+    from engine import errors
+    from lab.eval_ledger import find_runs, read_items
+    from lab.eval_scores import cluster_rows, mean_of
+
+    if args.item is not None:
+        raise errors.InvalidValue("--item", args.item, "not with --clusters")
+    shown = {}
+    for task, run_row in find_runs(store, args.runs[0]).items():
+        rows = cluster_rows(read_items(store, run_row))
+        for row in rows:
+            span = "no interval" if row["low"] is None else f"{100 * row['low']:.1f} to {100 * row['high']:.1f}"
+            out.line(f"{task}  {row['cluster']}  {row['judged']} items  {100 * row['score']:.1f}  ({span})")
+        mean = mean_of(rows)
+        if mean is not None:
+            out.line(f"{task}: mean of {mean['n']} clusters {100 * mean['score']:.1f}, error {100 * mean['error']:.1f}")
+        if not rows:
+            out.line(f"{task}: every item stands alone")
+        shown[task] = {"clusters": rows, "mean": mean}
+    out.document({"tasks": shown})
     return 0

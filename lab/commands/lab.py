@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lab.commands import example
 from lab.console import Output, progress_callback, wide_console
 
 if TYPE_CHECKING:
@@ -22,18 +23,38 @@ NOT_BUILT = ("new", "confirm", "decide", "promote", "delete", "extend")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Subcommands of `frontier lab`."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    run_ = actions.add_parser("run", help="measure one experiment and say which row of the decision table holds")
+    run_ = actions.add_parser(
+        "run",
+        help="measure one experiment and say which row of the decision table holds",
+        epilog=example("frontier lab run kv8 --profile quick"),
+    )
     run_.add_argument("name")
     run_.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="profile.aa_quads=8, experiment.delta=0.2, ...")
     run_.add_argument("--profile", default="full", metavar="NAME", help="quick (minutes, decides nothing) or full")
     run_.add_argument("--model", help="built-in name, model folder or hub id (default: lab/conf/lab.yaml)")
     run_.add_argument("--out", type=Path, default=Path("outputs"), help="folder of the run's files (default: outputs)")
-    actions.add_parser("list", help="state, days to expiry and last verdict of every experiment")
-    show = actions.add_parser("show", help="declaration, sessions and decisions of one experiment")
+    actions.add_parser(
+        "list",
+        help="state, days to expiry and last verdict of every experiment",
+        epilog=example("frontier lab list"),
+    )
+    show = actions.add_parser(
+        "show",
+        help="declaration, sessions and decisions of one experiment",
+        epilog=example("frontier lab show kv8"),
+    )
     show.add_argument("name")
-    audit = actions.add_parser("audit", help="exit code 1 for an expired experiment without a decision")
+    audit = actions.add_parser(
+        "audit",
+        help="exit code 1 for an expired experiment without a decision",
+        epilog=example("frontier lab audit --as-of 2026-12-29"),
+    )
     audit.add_argument("--as-of", metavar="DATE", help="judge as of this day (default: today)")
-    power = actions.add_parser("power", help="the smallest effect each look would find, from the last A/A")
+    power = actions.add_parser(
+        "power",
+        help="the smallest effect each look would find, from the last A/A",
+        epilog=example("frontier lab power kv8"),
+    )
     power.add_argument("name")
     for name in NOT_BUILT:
         refused = actions.add_parser(name, help="not built yet")
@@ -92,11 +113,15 @@ def print_result(out: Output, result: RunResult) -> None:
     out.line(f"files: {result.folder}, database: {result.database}")
 
 
-def _open() -> Store | None:
-    """The database, if there is one; reading never creates it."""
+def _open(out: Output) -> Store | None:
+    """The database, if there is one; reading never creates it. Raises `lab.store.NoDatabase` where FRONTIER_DB names
+    one that does not exist."""
     from lab import store
 
-    return store.Store.open() if store.exists() else None
+    found = store.existing()
+    if found is None:
+        out.line(f"no database yet at {store.place()}: nothing was run")
+    return found
 
 
 def _status(conf: LabConf, store: Store | None, today: date) -> dict[str, Any]:
@@ -124,7 +149,7 @@ def list_all(args: argparse.Namespace, out: Output) -> int:
 
     from lab.config import compose, names
 
-    store, today = _open(), datetime.now(UTC).date()
+    store, today = _open(out), datetime.now(UTC).date()
     rows = [_status(compose(name), store, today) for name in names()]
     if store:
         store.close()
@@ -146,7 +171,7 @@ def show_one(args: argparse.Namespace, out: Output) -> int:
 
     conf = compose(args.name)
     e = conf.experiment
-    store = _open()
+    store = _open(out)
     out.line(f"{e.name}: {e.hypothesis}")
     out.line(f"{e.kind}, class {e.quality_class}, primary {e.primary} by {conf.delta:g}, guardrails {e.guardrails}")
     for role, arm in (("base", e.base), ("candidate", e.candidate)):
@@ -180,7 +205,7 @@ def audit_all(args: argparse.Namespace, out: Output) -> int:
     from lab.audit import audit, parse_day
 
     today = parse_day(args.as_of) if args.as_of else datetime.now(UTC).date()
-    store = _open()
+    store = _open(out)
     problems, warnings = audit(store, today)
     if store:
         store.close()
@@ -199,7 +224,7 @@ def power_of(args: argparse.Namespace, out: Output) -> int:
     from lab.config import compose
 
     conf = compose(args.name)
-    store = _open()
+    store = _open(out)
     rows = power(conf, store)
     if store:
         store.close()

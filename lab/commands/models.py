@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lab.commands import example
 from lab.console import Output, size, wide_console
 
 if TYPE_CHECKING:
@@ -20,7 +21,11 @@ COUNTED = ("equal", "not run", "faulty")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The action `explain`, and none."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
-    explain = actions.add_parser("explain", help="the graph of a folder, layer by layer, and what its config.json adds")
+    explain = actions.add_parser(
+        "explain",
+        help="the graph of a folder, layer by layer, and what its config.json adds",
+        epilog=example("frontier models explain smollm2-135m-instruct"),
+    )
     explain.add_argument("model", metavar="PATH", help="model folder, built-in name or hub id; weights are not needed")
     explain.add_argument("--profile", default="auto", help="auto, family or universal: see README (default: auto)")
 

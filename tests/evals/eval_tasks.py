@@ -28,6 +28,17 @@ class Sums(Task):
         return Score(value=float(answer.text == str(item.data["i"] + 1)), extracted=answer.text)
 
 
+class Guarded(Sums):
+    """Sums that cannot be judged while `open` is false."""
+
+    open = False
+
+    def score(self, item: Item, answer: Answer) -> Score:
+        if not self.open:
+            return Score(value=0.0, extracted=answer.text, why="no sandbox", not_run=True)
+        return super().score(item, answer)
+
+
 class Said:
     """A backend that is right but for `wrong`, cannot be asked `refuses`, and dies at the question of `dies`."""
 
@@ -52,7 +63,9 @@ class Said:
         if number in self.refuses:
             return Asked(prompt=as_text(question), refused="too long")
         text = str(number + 1 + (number in self.wrong))
-        return Asked(prompt=as_text(question), prompt_ids=(number,), answer=Answer(text=text, tokens=2))
+        return Asked(
+            prompt=as_text(question), prompt_ids=(number,), answer=Answer(text=text, finish_reason="stop", tokens=2)
+        )
 
     def close(self) -> None:
         """Nothing to end."""
@@ -70,3 +83,10 @@ class Kept:
     def put(self, info: RunInfo, group: int, results: Sequence[ItemResult]) -> None:
         assert group not in self.groups(info)
         self.kept.setdefault(info.id, {})[group] = results
+
+    def again(self, info: RunInfo, results: Sequence[ItemResult]) -> None:
+        for result in results:
+            (group,) = [g for g, held in self.kept[info.id].items() if result.item in {old.item for old in held}]
+            held = self.kept[info.id][group]
+            assert all(old.not_run for old in held if old.item == result.item)
+            self.kept[info.id][group] = [result if old.item == result.item else old for old in held]

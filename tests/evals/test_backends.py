@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from engine import errors
-from evals.backend_mlx_lm import MlxLmBackend
+from engine import EngineConfig, errors
+from evals.backend_mlx_lm import MlxLmBackend, identity
 from evals.backend_openai import NO_ECHO, OpenAIBackend, ServerFailed, message_text
 from evals.backends import EngineBackend
 from evals.encoding import choice_ids
@@ -82,6 +83,36 @@ def test_a_model_without_a_template_refuses_chat_alone() -> None:
     assert "template" in chat.refused
     assert raw.answer is not None
     assert backend.template_sha256 == ""
+
+
+def test_what_an_answer_depends_on_is_in_the_name_of_a_run(folder: Path, tmp_path: Path) -> None:
+    """Other weights, words of config.json and tokenizers are other runs, for either stack; so is another KV plan."""
+    copies = [tmp_path / name for name in ("same", "weights", "config", "tokenizer")]
+    for copied in copies:
+        shutil.copytree(folder, copied)
+    weights = bytearray((copies[1] / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (copies[1] / "model.safetensors").write_bytes(weights)
+    config = json.loads((copies[2] / "config.json").read_text())
+    (copies[2] / "config.json").write_text(json.dumps(config | {"rope_theta": 5e5}))
+    tokenizer = json.loads((copies[3] / "tokenizer.json").read_text())
+    (copies[3] / "tokenizer.json").write_text(json.dumps(tokenizer | {"truncation": None}, indent=1))
+    stated = [identity(where) for where in (folder, *copies)]
+    assert stated[0] == stated[1]
+    assert len({json.dumps(each) for each in stated}) == 4
+    documents = []
+    plan = tmp_path / "kv_config.json"
+    for where, bits in ((folder, 8), (copies[0], 8), (copies[2], 8), (copies[0], 4)):
+        layers = json.loads((where / "config.json").read_text())["num_hidden_layers"]
+        plan.write_text(json.dumps([{"layer_idx": i, "bits": bits, "group_size": 32} for i in range(layers)]))
+        backend = EngineBackend(str(where), batch=1, kv=f"mixed:{plan}")
+        documents.append(json.dumps(backend.document))
+        backend.close()
+    assert documents[0] == documents[1]
+    assert len(set(documents)) == 3
+    # A new word of the configuration is either in the name, or here because no answer depends on it.
+    elsewhere = {"model", "kv_budget", "memory_budget", "queue", "room", "idle_s", "drive"}
+    assert {f.name for f in fields(EngineConfig)} - elsewhere <= json.loads(documents[0]).keys()
 
 
 def test_the_seam_is_cut_by_the_length_of_the_context_alone() -> None:

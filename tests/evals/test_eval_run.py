@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from eval_tasks import Kept, Said, Sums
+from eval_tasks import Guarded, Kept, Said, Sums
 
 from engine import errors
-from evals.run import describe, run_task
+from evals.run import Asked, _judged, describe, run_task
+from evals.task import Answer, Likelihood
 
 
 def quiet(_label: str, _done: int, _total: int | None) -> None:
@@ -39,6 +40,45 @@ def test_a_killed_run_goes_on_to_what_one_run_would_have_given(dies: int) -> Non
     assert run_task(Sums(), again, ledger, info, quiet) == want
     assert len(again.asked) == 20 - dies // 8 * 8  # whole groups are not asked again
     assert ledger.kept == whole.kept
+
+
+def test_answers_that_could_not_be_judged_are_judged_later_without_asking(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, ledger = Kept(), Kept()
+    info = describe(Guarded(), Said(wrong=[3]), None, 8)
+    shut = run_task(Guarded(), Said(wrong=[3]), ledger, info, quiet)
+    assert all((r.not_run, r.why) == (True, "no sandbox") for r in shut)
+    still = Said(wrong=[3])
+    assert run_task(Guarded(), still, ledger, info, quiet) == shut
+    monkeypatch.setattr(Guarded, "open", True)
+    want = run_task(Guarded(), Said(wrong=[3]), whole, info, quiet)
+    later = Said(wrong=[3])
+    assert run_task(Guarded(), later, ledger, info, quiet) == want
+    assert (still.asked, later.asked) == ([], [])
+    assert ledger.kept == whole.kept
+    assert run_task(Guarded(), Said(), ledger, info, quiet) == want  # judged items are not touched again
+
+
+def test_refused_questions_are_put_again_and_only_they() -> None:
+    whole, ledger = Kept(), Kept()
+    info = describe(Sums(), Said(), None, 8)
+    run_task(Sums(), Said(refuses=[5, 6, 19]), ledger, info, quiet)
+    half = Said(refuses=[6])
+    found = run_task(Sums(), half, ledger, info, quiet)
+    assert [r.item for r in found if r.not_run] == ["sum-6"]
+    assert (half.asked, half.sizes) == (["5+1=", "6+1=", "19+1="], [2, 1])
+    last = Said()
+    assert run_task(Sums(), last, ledger, info, quiet) == run_task(Sums(), Said(), whole, info, quiet)
+    assert last.asked == ["6+1="]
+    assert ledger.kept == whole.kept
+
+
+def test_a_kept_result_holds_all_that_was_answered() -> None:
+    said = Answer(text="", finish_reason="stop", prompt_tokens=3, tokens=1)
+    scored = Answer(likelihoods=(Likelihood(nats=-1.25, tokens=2, greedy=True),), prompt_tokens=4)
+    for answer in (said, scored):
+        asked = Asked(prompt="p", answer=answer)
+        assert _judged(Sums(), Sums().items()[0], asked).answer == answer
+    assert _judged(Sums(), Sums().items()[0], Asked(prompt="p", refused="too long")).answer is None
 
 
 def test_a_run_is_named_by_everything_that_a_result_depends_on() -> None:

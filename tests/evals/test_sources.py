@@ -251,6 +251,8 @@ def test_every_task_finds_its_items(name: str) -> None:
         fetch(task.source)
     items = task.items()
     assert len({item.id for item in items}) == len(items) > 50
+    clusters = {item.cluster for item in items}
+    assert ("" in clusters, len(clusters) > 1) == (not task.clustered_by, bool(task.clustered_by))
 
 
 @pytest.mark.matrix

@@ -6,9 +6,11 @@ import argparse
 import io
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -153,15 +155,31 @@ def test_overview_lists_every_command(capsys: pytest.CaptureFixture[str]) -> Non
     assert cli.main([]) == 2
 
 
+def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """A parser and those of its actions; an action that is not built has nothing to show."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            unbuilt = {choice.dest for choice in action._choices_actions if choice.help == "not built yet"}
+            for name, inner in action.choices.items():
+                if name not in unbuilt:
+                    yield from parsers(inner)
+
+
 @pytest.mark.parametrize("name", commands.COMMANDS)
-def test_help_shows_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_shows_examples_that_parse(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         cli.main([name, "--help"])
     assert end.value.code == 0
-    out = capsys.readouterr().out
-    example = commands.load_command(name).EXAMPLE
-    assert example in out
-    assert example.split()[:2] == ["frontier", name]
+    assert commands.load_command(name).EXAMPLE.splitlines()[0] in capsys.readouterr().out
+    whole = cli.parser_of(name)
+    for parser in parsers(whole):
+        lines = [line.strip() for line in (parser.epilog or "").split("\n\n")[0].splitlines()]
+        assert (lines[:1], len(lines) > 1) == (["example:"], True), f"{parser.prog} --help shows no example"
+        for line in lines[1:]:
+            assert line.startswith(parser.prog), line
+            _, rest = cli._split_global_flags(shlex.split(line)[2:])
+            whole.parse_args(rest)
 
 
 @pytest.mark.parametrize("name", ["doctor", "models"])

@@ -21,8 +21,10 @@ from lab import cli
 class Reader:
     """A task as far as the command sees one."""
 
-    def __init__(self, source: Source | None) -> None:
-        self.source = source
+    version = 3
+
+    def __init__(self, source: Source | None, clustered_by: str = "") -> None:
+        self.source, self.clustered_by = source, clustered_by
 
 
 def write_wheel(folder: Path, name: str) -> Source:
@@ -56,7 +58,9 @@ def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Source, Source
     questions, texts = write_wheel(index, "questions"), write_wheel(index, "texts")
     monkeypatch.setattr(sources, "SOURCES", {"questions": questions, "texts": texts})
     module = ModuleType("readers_of_data")
-    module.__dict__.update(one=lambda: Reader(questions), other=lambda: Reader(questions), made=lambda: Reader(None))
+    module.__dict__.update(
+        one=lambda: Reader(questions, "subject"), other=lambda: Reader(questions), made=lambda: Reader(None)
+    )
     module.__dict__["third"] = lambda: Reader(texts)
     monkeypatch.setitem(sys.modules, "readers_of_data", module)
     entries = {name: f"readers_of_data:{name}" for name in ("one", "other", "third", "made")}
@@ -84,7 +88,9 @@ def test_get_a_suite_then_list(two: tuple[Source, Source], capsys: pytest.Captur
     ]
     assert rows[0]["path"] == str(archive_path(questions))
     assert (rows[0]["version"], rows[0]["bytes"], rows[0]["licence"]) == ("0.1", questions.archive_bytes, "CC-BY-4.0")
-    assert "read by: one, other" in captured.err
+    assert "read by: one v3 (clusters: subject), other v3\n" in captured.err
+    assert f"sha256: {questions.sha256}\n" in captured.err
+    assert "made here, from seeds: made v3\n" in captured.err
     assert "not here; run: frontier data get --source texts" in captured.err
     assert "1 of 2 archives here" in captured.err
 

@@ -9,13 +9,17 @@ import sqlite3
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from engine import errors
+from evals.task import Answer, Generation, Item, Score
 from evals.tasks import TASKS, load_task
+from evals.tasks.synthetic import Copy
 from evals.tiers import TIERS
 from lab import cli
 from oracles.characters import character_model
@@ -24,7 +28,9 @@ ROOT = Path(__file__).resolve().parents[2]
 TASK_NAMES = "synthetic_copy,synthetic_retrieval"
 
 
-@pytest.mark.parametrize("words", ["list --kv kv8", "compare a b --items 3", "show a --dry-run", "list --tier smoke"])
+@pytest.mark.parametrize(
+    "words", ["list --kv kv8", "list --clusters", "compare a b --items 3", "show a --dry-run", "list --tier smoke"]
+)
 def test_flags_of_a_run_are_refused_by_other_actions(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["eval", *words.split()]) == 2
     assert f"not with {words.split()[0]}" in capsys.readouterr().err
@@ -102,6 +108,78 @@ def _some(db: Path) -> bool:
         return False
 
 
+class Guarded(Copy):
+    """A task that cannot be judged while `open` is false."""
+
+    name = "guarded"
+    open = False
+
+    def score(self, item: Item, answer: Answer) -> Score:
+        found = super().score(item, answer)
+        return found if self.open else replace(found, value=0.0, why="no sandbox", not_run=True)
+
+
+def test_what_was_not_run_is_judged_by_a_later_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = ModuleType("guarded_task")
+    module.__dict__["Guarded"] = Guarded
+    monkeypatch.setitem(sys.modules, "guarded_task", module)
+    monkeypatch.setitem(TASKS, "guarded", "guarded_task:Guarded")
+    late, whole = tmp_path / "late.sqlite", tmp_path / "whole.sqlite"
+    more = ("--tasks", "guarded", "--items", "3", "--batch", "2", "--label", "base")
+    first = asked(capsys, *line(late, *more))["tasks"][0]
+    assert (first["judged"], first["score"], first["not_run"]) == (0, None, ["no sandbox"])
+    assert asked(capsys, "eval", "list", "--db", str(late))["runs"][0]["not_run"] == 3
+    monkeypatch.setattr(Guarded, "open", True)
+    assert asked(capsys, *line(late, *more)) == asked(capsys, *line(whole, *more))
+    shown = [asked(capsys, "eval", "show", "base", "--db", str(db))["items"] for db in (late, whole)]
+    assert shown[0] == shown[1]
+    assert len(items(late)) == 3
+    listed = asked(capsys, "eval", "list", "--db", str(late))["runs"][0]
+    assert (listed["done"], listed["not_run"]) == (3, 0)
+
+
+def test_a_dry_run_tells_how_long_and_what_cannot_be_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["eval", "--model", str(character_model("llama")), "--blas", "bundled", "--dry-run", "--json"]
+    monkeypatch.setitem(TASKS, "talk", "evals.tasks.synthetic:Copy")
+    chat = Generation(prompt=({"role": "user", "content": "hi"},), max_tokens=1)
+    monkeypatch.setattr(Copy, "question", lambda self, item: chat)
+    assert cli.main([*words, "--tasks", "talk,hashhop", "--items", "3"]) == 0
+    captured = capsys.readouterr()
+    document = json.loads(captured.out)
+    (talk, hops), minutes = document["tasks"], document["minutes"]
+    assert (talk["seconds_each"], "template" in talk["refused"]) == (0.0, True)
+    assert hops["seconds_each"] > 0
+    assert minutes == pytest.approx(3 * hops["seconds_each"] / 60)
+    assert f"synthetic_copy: 3 items, not run: {talk['refused']}" in captured.err
+    assert cli.main([*words, "--tasks", "hashhop", "--items", "9999"]) == 2
+    assert "items of hashhop=9999" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", ["list", "show base", "compare a b"])
+def test_reading_makes_no_database(
+    words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FRONTIER_DB", raising=False)
+    code = cli.main(["eval", *words.split()])
+    out, err = capsys.readouterr()
+    assert code == (0 if words == "list" else 2)
+    assert f"at {tmp_path / 'lab.sqlite'}" in out + err
+    named = str(tmp_path / "mistyped.sqlite")
+    assert cli.main(["eval", *words.split(), "--db", named]) == 2
+    assert capsys.readouterr().err.startswith(f"error: no database at {named}")
+    monkeypatch.setenv("FRONTIER_DB", named)
+    assert cli.main(["eval", *words.split()]) == 2
+    assert capsys.readouterr().err.startswith(f"error: no database at {named}")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_data_that_was_not_fetched_is_said_before_a_model_loads(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,6 +206,8 @@ def test_two_configurations_are_compared_by_item(tmp_path: Path, capsys: pytest.
     assert [each["task"] for each in found["tasks"]] == ["synthetic_copy", "synthetic_retrieval"]
     assert all(each["verdict"] == "at floor" for each in found["tasks"])  # random weights
     assert found["pooled"]["verdict"] == "undecided: gate"
+    assert cli.main(["eval", "compare", "base", "other", "--db", str(db)]) == 2
+    assert "a label or the beginning of an id; labels: ['base', 'packed']" in capsys.readouterr().err
     asked(capsys, *line(db, "--tasks", "synthetic_copy", "--items", "5", "--label", "fewer"))
     assert cli.main(["eval", "compare", "base", "fewer", "--db", str(db)]) == 2
     assert "items differs: 6 and 5" in capsys.readouterr().err
@@ -141,7 +221,7 @@ def test_two_configurations_are_compared_by_item(tmp_path: Path, capsys: pytest.
         (("--tasks", "synthetic_copy", "--backend", "vllm"), "openai:URL"),
         (("--tasks", "synthetic_copy", "--backend", "openai:http://host/v1", "--kv", "kv8"), "the server's own"),
         (("compare", "a"), "2 run"),
-        (("compare", "a", "b"), "a label or the beginning of an id"),
+        (("compare", "a", "b"), "no database at"),
         (("--tasks", "synthetic_copy", "--items", "0"), "--items=0"),
         (("--tasks", "synthetic_copy", "--items", "999"), "1.."),
         (("--tasks", "synthetic_copy", "--batch", "0"), "--batch=0"),

@@ -15,9 +15,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(autouse=True)
 def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of its own without a database; the experiments are the repository's."""
     monkeypatch.setenv("FRONTIER_BLAS", "bundled")
-    monkeypatch.setenv("FRONTIER_DB", str(tmp_path / "lab.sqlite"))
-    monkeypatch.chdir(ROOT)
+    monkeypatch.delenv("FRONTIER_DB", raising=False)
+    monkeypatch.chdir(tmp_path)
 
 
 def last(text: str) -> dict[str, object]:
@@ -34,10 +35,23 @@ def test_list_show_and_power_without_a_database(capsys: pytest.CaptureFixture[st
     assert cli.main(["lab", "show", "kv8", "--json"]) == 0
     assert last(capsys.readouterr().out)["sessions"] == []
     assert cli.main(["lab", "power", "kv8", "--json"]) == 0
-    rows = last(capsys.readouterr().out)["power"]
+    captured = capsys.readouterr()
+    rows = last(captured.out)["power"]
     assert isinstance(rows, list)
     assert {"decode_tok_s", "prefill_tok_s", "ttft_ms"} == {row["metric"] for row in rows}
+    assert f"no database yet at {tmp_path / 'lab.sqlite'}: nothing was run" in captured.err
     assert not (tmp_path / "lab.sqlite").exists()
+
+
+@pytest.mark.parametrize("words", ["list", "show kv8", "power kv8", "audit"])
+def test_a_mistyped_database_is_said(
+    words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    named = str(tmp_path / "mistyped.sqlite")
+    monkeypatch.setenv("FRONTIER_DB", named)
+    assert cli.main(["lab", *words.split()]) == 2
+    assert capsys.readouterr().err == f"error: no database at {named}\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(("day", "code"), [("2026-11-29", 0), ("2026-12-29", 0), ("2026-12-30", 1)])

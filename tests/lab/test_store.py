@@ -122,6 +122,25 @@ def test_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert store.exists()
 
 
+def test_reading_opens_what_is_there_and_makes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(store.DB_ENV, raising=False)
+    assert store.existing() is None
+    assert store.place() == str(tmp_path / "lab.sqlite")
+    monkeypatch.setenv(store.DB_ENV, "named.sqlite")
+    for named in (None, "other.sqlite", str(tmp_path)):
+        with pytest.raises(store.NoDatabase, match=f"no database at {store.place(named)}"):
+            store.existing(named)
+    assert list(tmp_path.iterdir()) == []
+    database(tmp_path / "named.sqlite")
+    found = store.existing()
+    assert found is not None
+    found.close()
+    with pytest.raises(BadDatabase):
+        store.existing("://")
+    assert store.place("postgresql://me:secret@host/lab") == "postgresql://me:***@host/lab"
+
+
 def test_what_is_no_database_is_a_typed_error(tmp_path: Path) -> None:
     broken = tmp_path / "broken.sqlite"
     broken.write_text("not a database " * 100, encoding="utf-8")
