@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from engine.artifacts.archive import fetch_archive as fetch_archive
     from engine.artifacts.builtin import BUILTIN as BUILTIN
     from engine.artifacts.builtin import cached_builtin as cached_builtin
+    from engine.artifacts.cache import cache_folder as cache_folder
     from engine.artifacts.convert import convert_gguf as convert_gguf
     from engine.artifacts.convert import dequantize_folder as dequantize_folder
     from engine.artifacts.resolve import resolve_model as resolve_model
@@ -66,6 +67,7 @@ _DOOR = {
     "ScoreBlock": "engine.types:ScoreBlock",
     "Usage": "engine.types:Usage",
     "archive_path": "engine.artifacts.archive:archive_path",
+    "cache_folder": "engine.artifacts.cache:cache_folder",
     "cached_archive": "engine.artifacts.archive:cached_archive",
     "cached_builtin": "engine.artifacts.builtin:cached_builtin",
     "convert_gguf": "engine.artifacts.convert:convert_gguf",
@@ -87,6 +89,7 @@ __all__ = ["errors", *sorted(_DOOR)]
 _WITHOUT_MLX = (
     "engine.artifacts.archive",
     "engine.artifacts.builtin",
+    "engine.artifacts.cache",
     "engine.backend",
     "engine.config",
     "engine.graph.families",

@@ -60,7 +60,8 @@ class ArmConf:
 class ExperimentConf:
     """One declared experiment. `delta` is a relative gain (base over candidate bytes, less 1); None = the machine's.
 
-    `targets`: beginnings of machine keys; code is deleted only when all have said no.
+    `targets`: beginnings of machine keys; code is deleted only when all have said no. removes_lines: net lines of
+    engine/ that go with the losing path.
     """
 
     name: str = "???"
@@ -78,6 +79,7 @@ class ExperimentConf:
     expires_on: str = "???"
     extension_reason: str = ""
     targets: list[str] = field(default_factory=list)
+    removes_lines: int = 0
 
 
 @dataclass
@@ -100,7 +102,9 @@ class KLConf:
 class ProfileConf:
     """How much is measured. `decides` False: every verdict past the gate is "undecided: quick profile".
 
-    `budget_s`: cut the A/A and the KL text until the pilot's forecast fits; None never cuts.
+    `budget_s`: cut the A/A and the KL text until the pilot's forecast fits; None never cuts. repeats: of an invalid
+    quad. steady_window: samples in each of the two windows of the steady-state test, which ends after `steady_cap`
+    samples; 0 makes none.
     """
 
     name: str = "???"
@@ -114,6 +118,9 @@ class ProfileConf:
     kl: list[KLConf] = field(default_factory=list)
     cap_minutes: float = 0.0
     budget_s: float | None = None
+    repeats: int = 0
+    steady_window: int = 0
+    steady_cap: int = 0
 
     @property
     def spends(self) -> tuple[Spend, ...]:
@@ -122,7 +129,11 @@ class ProfileConf:
 
 @dataclass
 class MachineConf:
-    """What a class of machines can resolve. Relative numbers; `steal_limit` is a share of time."""
+    """What a class of machines can resolve. Relative numbers; `steal_limit` is a share of time.
+
+    thirds_decide False: a baseline that moves from its first to its last third is a note. A confirmation may begin
+    `confirm_after_minutes` after the search session's end, or at once on another boot with `confirm_on_new_boot`.
+    """
 
     name: str = "???"
     delta: float = 0.0
@@ -130,19 +141,32 @@ class MachineConf:
     tail_factor: float = 0.0
     sd_limit: float = 0.0
     sample_s: float = 0.0
+    steady_limit: float = 0.0
+    thirds_limit: float = 0.0
+    thirds_decide: bool = True
+    clock_limit: float = 0.0
     steal_limit: float = 0.0
     load_per_core: float = 0.0
     free_bytes: int = 0
+    confirm_after_minutes: float = 0.0
+    confirm_on_new_boot: bool = False
 
 
 @dataclass
 class ThresholdsConf:
-    """The numbers of the decision table."""
+    """The numbers of the decision table. outlier_sd: in robust sd; aa_hours: how long an A/A serves other experiments;
+    removed_lines: net lines of engine/ that make a change without a gain worth it."""
 
     aa_p: float = 0.0
     counted_runs: int = 0
     counted_spread: float = 0.0
     counted_margin: float = 0.0
+    outlier_sd: float = 0.0
+    outlier_share: float = 0.0
+    confirm_quads: int = 0
+    confirm_alpha: float = 0.0
+    removed_lines: int = 0
+    aa_hours: float = 0.0
     max_sessions: int = 0
     expiry_days: int = 0
     extension_days: int = 0

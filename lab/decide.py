@@ -13,16 +13,16 @@ from typing import Literal
 
 Row = Literal["1", "1b", "2", "3", "4", "5", "6", "7", "8"]
 Gate = Literal["pass", "fail", "undecided"]
-Cell = Literal["stable", "unstable", "not built"]
+Cell = Literal["stable", "unstable"]
 Primary = Literal["win", "small", "same", "loss", "open"]
 Guardrails = Literal["hold", "worse", "unknown"]
-Confirmed = Literal["yes", "not yet", "failed", "not built"]
+Confirmed = Literal["yes", "not yet", "failed"]
 
 GATES: tuple[Gate, ...] = ("pass", "fail", "undecided")
-CELLS: tuple[Cell, ...] = ("stable", "unstable", "not built")
+CELLS: tuple[Cell, ...] = ("stable", "unstable")
 PRIMARIES: tuple[Primary, ...] = ("win", "small", "same", "loss", "open")
 GUARDRAILS: tuple[Guardrails, ...] = ("hold", "worse", "unknown")
-CONFIRMED: tuple[Confirmed, ...] = ("yes", "not yet", "failed", "not built")
+CONFIRMED: tuple[Confirmed, ...] = ("yes", "not yet", "failed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,9 +32,10 @@ class Facts:
     primary: "win" both tests pass and the estimate reaches delta; "small" the lower bound is above 0 and the estimate
     is not; "same" the interval lies inside +-delta; "loss" the upper bound is below 0; "open" anything else.
     exhausted: the full number of quads and sessions is spent, or the experiment has expired.
+    on_frontier: the candidate stands on the frontier with P >= .9; None where no scorecard has judged that.
     counted: the primary does not depend on the clock. identical: bit-identical outputs. strong: the lower bound
-    reaches delta. others_no: every other target key has said no already. opt_in_only: the gate passed within limits
-    that its class does not allow for a default.
+    reaches delta in both sessions. others_no: every other target key has said no already. opt_in_only: the gate passed
+    within limits that its class does not allow for a default.
     """
 
     kind: Literal["ours", "oracle-owned"]
@@ -47,7 +48,7 @@ class Facts:
     guardrails: Guardrails
     confirmed: Confirmed
     removes_code: bool
-    on_frontier: bool
+    on_frontier: bool | None
     exhausted: bool
     counted: bool
     time_capped: bool
@@ -92,20 +93,11 @@ def match_row(facts: Facts) -> Row:
 
 
 def decide(facts: Facts) -> Decision:
-    """Row, verdict and reasons.
-
-    A quick run decides nothing but row 1. Rows 2 to 6 need a stability gate and a confirmation; where one of them is
-    not built they read "undecided: not built".
-    """
+    """Row, verdict and reasons. A quick run decides nothing but row 1."""
     row = match_row(facts)
     reasons = (*_findings(facts), f"row {row}: {CONDITIONS[row]}")
     if facts.quick and row != "1":
         return Decision(row, "undecided: quick profile", (*reasons, "a quick profile is too small to decide on"))
-    if row in "23456" and "not built" in (facts.cell, facts.confirmed):
-        missing = [
-            n for n, v in (("stability gate", facts.cell), ("confirmation", facts.confirmed)) if v == "not built"
-        ]
-        return Decision(row, "undecided: not built", (*reasons, f"not built yet: {' and '.join(missing)}"))
     verdict = _verdict(row, facts)
     return Decision(row, f"{verdict} (counted)" if facts.counted and row in "34567" else verdict, reasons)
 
@@ -126,11 +118,11 @@ CONDITIONS: dict[Row, str] = {
 def _verdict(row: Row, facts: Facts) -> str:
     screens = facts.machine == "shared" and not facts.counted
     if row == "1":
-        return _no(facts, "delete (one repair before expiry)")
+        return _no(facts, "delete: gate (one repair before expiry)")
     if row == "1b":
         return "undecided: gate"
     if row == "2":
-        return _no(facts, "delete") if facts.exhausted else "rerun"
+        return _no(facts, "delete: the cell is unstable") if facts.exhausted else "rerun"
     if row == "3":
         if screens and not (facts.identical and facts.strong):
             return "screened-in, needs a quiet machine"
@@ -138,14 +130,34 @@ def _verdict(row: Row, facts: Facts) -> str:
     if row == "4":
         return "confirm"
     if row == "5":
+        why = "a failed confirmation" if facts.confirmed == "failed" else FIVE[facts.primary]
         if not (facts.removes_code and facts.guardrails == "hold") or facts.confirmed == "failed":
-            return _no(facts, "delete")
+            return _no(facts, f"delete: {why}")
         return _yes(facts) if facts.confirmed == "yes" else "confirm"
     if row == "6":
-        return "opt-in (expiring)" if facts.on_frontier else _no(facts, "delete")
+        return _six(facts)
     if row == "7":
-        return _no(facts, "delete, keep the record")
+        return _no(facts, f"delete: {_why_seven(facts)}")
     return "undecided: time" if facts.time_capped else "undecided"
+
+
+FIVE: dict[Primary, str] = {"small": "a gain below delta", "same": "inside +-delta"}
+
+
+def _six(facts: Facts) -> str:
+    """An oracle-owned lever can be asked for whatever the verdict is, so that only its default waits for the frontier;
+    one of ours is not deleted before that was judged, except when the experiment ends."""
+    if facts.on_frontier:
+        return "opt-in (expiring)"
+    if facts.on_frontier is None and facts.kind == "ours" and not facts.exhausted:
+        return "undecided: frontier"
+    return _no(facts, "delete: a guardrail is worse")
+
+
+def _why_seven(facts: Facts) -> str:
+    if facts.primary == "loss":
+        return "worse"
+    return "a failed confirmation" if facts.primary == "win" and facts.guardrails == "hold" else "still open"
 
 
 def _yes(facts: Facts) -> str:
@@ -176,4 +188,5 @@ def _findings(facts: Facts) -> tuple[str, ...]:
         f"confirmed: {facts.confirmed}",
         *(("the gate allows opt-in use only",) if facts.opt_in_only else ()),
         *(("the time cap ended the run between two looks",) if facts.time_capped else ()),
+        *(("no scorecard says whether it is on the frontier",) if facts.on_frontier is None else ()),
     )

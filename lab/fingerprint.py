@@ -10,7 +10,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import psutil
 
 from engine import errors, machine
 from oracles.contract import StackConfig, Trace
+from oracles.live import is_state
 
 ROOT = Path(__file__).resolve().parents[1]
 DISTRIBUTIONS = ("mlx", "mlx-lm", "mlx-optiq", "mlx-frontier", "numpy", "safetensors", "tokenizers", "transformers")
@@ -35,6 +36,7 @@ VARIABLES = (
     "OPENBLAS_NUM_THREADS",
     "PYTHONHASHSEED",
 )
+ARM_PACKAGES = ("engine", "oracles")
 BOOT_FILE = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -44,11 +46,15 @@ class NotPairable(errors.FrontierError):
 
 @dataclass(frozen=True)
 class Code:
-    """The source: commit, whether files differ from it, and the hash of how. A wheel has no commit."""
+    """The source: commit, whether files differ from it, and the hash of how. A wheel has no commit.
+
+    arms_sha256: of the files that run in a worker, whatever the commit: two sessions with an equal one ran the same.
+    """
 
     git_sha: str
     dirty: bool
     diff_sha256: str
+    arms_sha256: str = ""
 
     def __str__(self) -> str:
         return f"{self.git_sha[:12]}{' (dirty)' if self.dirty else ''}"
@@ -73,10 +79,20 @@ def _git(*words: str) -> bytes:
     return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, check=True).stdout
 
 
+def arms_sha256(root: Path = ROOT) -> str:
+    """Hash of the names and contents of the source files of `ARM_PACKAGES`."""
+    digest = hashlib.sha256()
+    for package in ARM_PACKAGES:
+        for path in sorted((root / package).rglob("*")):
+            if path.suffix in (".py", ".json", ".metal") and path.is_file():
+                digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
 def read_code(root: Path = ROOT) -> Code:
     """The state of the source tree. New files count as a difference, by name and content."""
     if not (root / ".git").exists():
-        return Code(f"wheel {_version('mlx-frontier')}", False, "")
+        return Code(f"wheel {_version('mlx-frontier')}", False, "", arms_sha256(root))
     diff = _git("diff", "HEAD", "--binary")
     new = _git("ls-files", "--others", "--exclude-standard", "-z").split(b"\0")
     digest = hashlib.sha256(diff)
@@ -84,7 +100,8 @@ def read_code(root: Path = ROOT) -> Code:
         path = root / os.fsdecode(name)
         digest.update(name + b"\0" + (path.read_bytes() if path.is_file() else b""))
     dirty = bool(diff) or any(new)
-    return Code(_git("rev-parse", "HEAD").decode().strip(), dirty, digest.hexdigest() if dirty else "")
+    commit = _git("rev-parse", "HEAD").decode().strip()
+    return Code(commit, dirty, digest.hexdigest() if dirty else "", arms_sha256(root))
 
 
 def _version(name: str) -> str:
@@ -120,15 +137,21 @@ def take() -> Fingerprint:
 
 @dataclass(frozen=True)
 class ArmPrint:
-    """What one worker says of itself, and what it was asked to be."""
+    """What one worker says of itself, and what it was asked to be. `counts`: the tokens of its first sample."""
 
     config: StackConfig
     machine_key: str
     versions: Mapping[str, str]
+    counts: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, config: StackConfig, trace: Trace) -> ArmPrint:
-        return cls(config, str(trace.doc["machine"]), dict(trace.doc["versions"]))
+        doc = trace.doc
+        counts = {name: int(doc[name]) for name in ("prompt_tokens", "decode_tokens") if name in doc}
+        offsets = [cache["offset"] - doc.get("ahead", 0) for cache in doc["caches"] if not is_state(cache)]
+        return cls(
+            config, str(doc["machine"]), dict(doc["versions"]), counts | {"cache_tokens": max(offsets, default=0)}
+        )
 
 
 def require_pairable(base: ArmPrint, candidate: ArmPrint, lever: Sequence[str]) -> None:
@@ -140,9 +163,8 @@ def require_pairable(base: ArmPrint, candidate: ArmPrint, lever: Sequence[str]) 
     problems = [f"{k}: {left[k]!r} and {right[k]!r}" for k in left if k not in lever and left[k] != right[k]]
     if base.machine_key != candidate.machine_key:
         problems.append(f"machine: {base.machine_key} and {candidate.machine_key}")
-    for name in base.versions.keys() & candidate.versions.keys():
-        if base.versions[name] != candidate.versions[name]:
-            problems.append(f"{name}: {base.versions[name]} and {candidate.versions[name]}")
+    for mine, other in ((base.versions, candidate.versions), (base.counts, candidate.counts)):
+        problems += [f"{k}: {mine[k]} and {other[k]}" for k in mine.keys() & other.keys() if mine[k] != other[k]]
     if problems:
         declared = ", ".join(lever) or "none"
         raise NotPairable(

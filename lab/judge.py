@@ -1,7 +1,7 @@
 """From quads and the gate to the facts of the decision table. Pure.
 
-A timed metric is judged by launches (`lab.stats`), a counted one by the largest of its runs. Of the stability gate only
-the parts below exist; what they find is said, and the cell reads "not built" rather than "stable".
+A timed metric is judged by launches (`lab.stats`), a counted one by the largest of its runs. Whether the machine may
+say anything at all is `lab.stability`'s matter.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lab import stats
 from lab.config import COUNTED, LabConf
 from lab.decide import Gate, Guardrails, Primary
 from lab.measure import METRICS, QuadResult, full_launches
-from lab.stats import Counted, Look, count, launch_means, take_look, wilcoxon_two_sided
+from lab.stats import Counted, Look, count, launch_means, six_digits, take_look, wilcoxon_two_sided
 
 Use = Literal["primary", "guardrail", "aa"]
 State = Literal["win", "small", "same", "loss", "open", "holds", "worse", "unknown", "equal", "differ", "not judged"]
@@ -125,7 +125,7 @@ def take_aa(conf: LabConf, quads: Sequence[QuadResult], metric: str) -> Comparis
     look = take_look(launches, 0.025, conf.machine.delta)
     if len(launches) < 2:
         return Comparison(metric, "aa", "not judged", look_words(look), look=look)
-    p = wilcoxon_two_sided(launch_means(launches))
+    p = six_digits(wilcoxon_two_sided([six_digits(mean) for mean in launch_means(launches)]))
     differs = p <= conf.thresholds.aa_p
     return Comparison(metric, "aa", "differ" if differs else "equal", f"p {p:.3f}; {look_words(look)}", look=look)
 
@@ -147,23 +147,26 @@ def compare_primary(conf: LabConf, quads: Sequence[QuadResult], *, time_capped: 
     return Comparison(metric, "primary", state, why, look=look)
 
 
-def compare_guardrail(conf: LabConf, quads: Sequence[QuadResult], metric: str, aa: Comparison) -> Comparison:
-    """One guardrail of the A/B; a metric whose A/A differs cannot hold or break."""
+def compare_guardrail(conf: LabConf, quads: Sequence[QuadResult], metric: str, silent: str = "") -> Comparison:
+    """One guardrail of the A/B. `silent`: why it can neither hold nor break, "" if it can."""
     if metric in COUNTED:
         counted, margin = _count(conf, quads, metric), conf.thresholds.counted_margin
         if counted is None:
             return Comparison(metric, "guardrail", "unknown", "no valid quad")
         state: State = "unknown"
-        if counted.enough and counted.steady:
+        if counted.enough and counted.steady and not silent:
             state = "worse" if counted.candidate > counted.base * (1 + margin) else "holds"
         why = f"{counted_words(counted)}, margin {100 * margin:.0f} %"
-        return Comparison(metric, "guardrail", state, why, counted=counted)
+        return Comparison(metric, "guardrail", state, _said(silent, why), counted=counted)
     margin = conf.machine.guardrail_margin
     look = take_look(full_launches(quads, metric, conf.profile.quads_per_launch), 0.05, margin)
     why = f"{look_words(look)}, margin {100 * margin:.0f} %"
-    if aa.state == "differ":
-        return Comparison(metric, "guardrail", "unknown", f"its A/A differs; {why}", look=look)
-    return Comparison(metric, "guardrail", stats.guardrail(look, margin), why, look=look)
+    state = "unknown" if silent else stats.guardrail(look, margin)
+    return Comparison(metric, "guardrail", state, _said(silent, why), look=look)
+
+
+def _said(silent: str, why: str) -> str:
+    return f"{silent}; {why}" if silent else why
 
 
 def guardrails_state(comparisons: Sequence[Comparison]) -> Guardrails:
@@ -172,26 +175,6 @@ def guardrails_state(comparisons: Sequence[Comparison]) -> Guardrails:
     if "worse" in states:
         return "worse"
     return "unknown" if "unknown" in states else "hold"
-
-
-def cell_findings(conf: LabConf, aa: Sequence[Comparison], sample_s: float) -> tuple[str, ...]:
-    """What the built parts of the stability gate object to."""
-    found = []
-    for c in aa:
-        if c.state == "differ":
-            found.append(f"A/A of {c.metric} differs: {c.why}")
-        look = c.look
-        if look is None or look.launches < 2:
-            continue
-        if look.sd > conf.machine.sd_limit:
-            found.append(f"A/A of {c.metric}: sd {percent(look.sd)} above {percent(conf.machine.sd_limit)}")
-        if (planned := stats.mde(look.sd, planned_launches(conf))) > conf.machine.delta:
-            found.append(f"A/A of {c.metric}: MDE {percent(planned)} above {percent(conf.machine.delta)}")
-        if look.lag1 is not None and abs(look.lag1) > 2 / math.sqrt(look.launches):
-            found.append(f"A/A of {c.metric}: lag-1 {look.lag1:.2f}")
-    if sample_s < conf.machine.sample_s:
-        found.append(f"samples of {sample_s:.1f} s are shorter than {conf.machine.sample_s} s")
-    return tuple(found)
 
 
 def planned_launches(conf: LabConf) -> int:
@@ -214,7 +197,10 @@ def stops(conf: LabConf, quads: Sequence[QuadResult], aa: Mapping[str, Compariso
         if primary.look.win:
             return f"win at {taken} quads"
         return f"futility at {taken} quads" if taken == looks[0] and stats.futile(primary.look) else ""
-    rails = [compare_guardrail(conf, quads, metric, aa[metric]) for metric in conf.experiment.guardrails]
+    silent = {
+        metric: "its A/A differs" if aa[metric].state == "differ" else "" for metric in conf.experiment.guardrails
+    }
+    rails = [compare_guardrail(conf, quads, metric, why) for metric, why in silent.items()]
     return "" if guardrails_state(rails) == "unknown" else f"every guardrail is decided at {taken} quads"
 
 

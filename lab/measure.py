@@ -68,8 +68,10 @@ Start = Callable[[StackConfig], Asked]
 class Sample:
     """One timed sample as it was taken. `t0`, `t1`: wall clock of the probe; `block` -1 in a discarded one.
 
-    lever: the live caches in words. cache_tokens: tokens in the cache at the end, from an empty one, those that a loop
-    feeds beyond what was asked left out; a recurrent state is not counted, mlx-lm's does not know.
+    attempt: of its quad, from 0: a quad that was invalid, or that a dead run left half done, is taken again, and only
+    its last attempt counts. lever: the live caches in words. cache_tokens: tokens in the cache at the end, from an
+    empty one, those that a loop feeds beyond what was asked left out; a recurrent state is not counted, mlx-lm's does
+    not know.
     """
 
     part: Part
@@ -97,6 +99,7 @@ class Sample:
     steal: float | None
     valid: bool
     why: str
+    attempt: int = 0
 
     @property
     def sample_s(self) -> float:
@@ -142,12 +145,38 @@ def judge_quad(samples: Sequence[Sample]) -> str:
 
 
 def group_quads(samples: Sequence[Sample], part: Part) -> list[QuadResult]:
-    """The quads of one part from its samples, in order; a replay starts here."""
+    """The quads of one part from its samples, in order, the last attempt of each; a replay starts here."""
     blocks: dict[int, list[Sample]] = {}
     for sample in samples:
         if sample.part == part and not sample.warm_up:
-            blocks.setdefault(sample.block, []).append(sample)
-    return [QuadResult(group[0].launch, block, tuple(group), judge_quad(group)) for block, group in blocks.items()]
+            kept = blocks.setdefault(sample.block, [])
+            if kept and kept[0].attempt != sample.attempt:
+                kept.clear()
+            kept.append(sample)
+    return [
+        QuadResult(group[0].launch, block, tuple(group), judge_quad(group)) for block, group in sorted(blocks.items())
+    ]
+
+
+def kept_launches(samples: Sequence[Sample], part: Part, plan: Plan, repeats: int) -> dict[int, list[QuadResult]]:
+    """The launches that need not be measured again, by number: every quad whole, and valid or repeated in vain."""
+    quads = {quad.block: quad for quad in group_quads(samples, part)}
+    kept = {}
+    for launch in plan.launches:
+        taken = [quads[planned.block] for planned in launch.quads if planned.block in quads]
+        ended = [len(q.samples) == 4 and (q.valid or q.samples[0].attempt >= repeats) for q in taken]
+        if len(taken) == len(launch.quads) and all(ended):
+            kept[launch.number] = taken
+    return kept
+
+
+def next_attempts(samples: Sequence[Sample], part: Part) -> dict[int, int]:
+    """Launch -> the attempt that its quads have when it is measured again."""
+    found: dict[int, int] = {}
+    for sample in samples:
+        if sample.part == part:
+            found[sample.launch] = max(found.get(sample.launch, 0), sample.attempt + 1)
+    return found
 
 
 def full_launches(quads: Sequence[QuadResult], metric: str, quads_per_launch: int) -> list[list[float]]:
@@ -191,26 +220,34 @@ class Bench:
         discard: int,
         deadline: float | None = None,
         at_look: Callable[[list[QuadResult]], bool] = lambda _quads: False,
+        repeats: int = 0,
+        before: Sequence[Sample] = (),
     ) -> PartResult:
         """Take the samples of a plan. `at_look` sees the quads so far after each launch; True stops.
 
-        The deadline (on `clock`) is held between launches: a launch that would not end in time is not begun.
+        The deadline (on `clock`) is held between launches: a launch that would not end in time is not begun. An invalid
+        quad is taken again in its processes, at most `repeats` times. `before`: the samples that an earlier process
+        left of this part; its whole launches are kept, the one that it died in is measured again.
         Errors: `LeverNotApplied`, `OracleRefused`, `OracleCrashed`, `InvalidValue` for a sample without a duration.
         """
         quads: list[QuadResult] = []
+        kept, attempts = kept_launches(before, part, plan, repeats), next_attempts(before, part)
         launch_s = 0.0
         for launch in plan.launches:
-            begin = self.clock()
-            if deadline is not None and begin + launch_s > deadline:
-                return PartResult(part, tuple(quads), "time")
-            quads += self.launch(part, launch, discard)
-            launch_s = self.clock() - begin
+            if launch.number in kept:
+                quads += kept[launch.number]
+            else:
+                begin = self.clock()
+                if deadline is not None and begin + launch_s > deadline:
+                    return PartResult(part, tuple(quads), "time")
+                quads += self.launch(part, launch, discard, repeats, attempts.get(launch.number, 0))
+                launch_s = self.clock() - begin
             if at_look(quads):
                 return PartResult(part, tuple(quads), "look")
         return PartResult(part, tuple(quads), "looks")
 
-    def launch(self, part: Part, launch: Launch, discard: int) -> list[QuadResult]:
-        """One pair of processes, from start to end."""
+    def launch(self, part: Part, launch: Launch, discard: int, repeats: int, attempt: int) -> list[QuadResult]:
+        """One pair of processes, from start to end. `attempt`: the first of its quads."""
         with ExitStack() as stack:
             workers: dict[Role, tuple[Asked, float]] = {}
             for role in launch.start_order:
@@ -218,22 +255,27 @@ class Bench:
                 workers[role] = (stack.enter_context(closing(self.start(self.arms[role]))), started)
             for role in launch.start_order:
                 for position in range(discard):
-                    self.warm_up(part, role, launch.number, position, workers[role])
+                    self.warm_up(part, role, launch.number, position, workers[role], attempt)
             quads = []
             for quad in launch.quads:
-                taken = []
-                for position, role in enumerate(quad.roles):
-                    self.tick(f"{part} launch {launch.number + 1}, quad {quad.block + 1} {quad.order}: {role}")
-                    taken.append(
-                        self.take(part, role, launch.number, quad.block, position, quad.order, workers[role])[0]
-                    )
-                quads.append(QuadResult(launch.number, quad.block, tuple(taken), judge_quad(taken)))
+                for again in range(attempt, attempt + repeats + 1):
+                    taken = []
+                    for position, role in enumerate(quad.roles):
+                        self.tick(f"{part} launch {launch.number + 1}, quad {quad.block + 1} {quad.order}: {role}")
+                        place = (launch.number, quad.block, position, quad.order)
+                        taken.append(self.take(part, role, *place, workers[role], attempt=again)[0])
+                    result = QuadResult(launch.number, quad.block, tuple(taken), judge_quad(taken))
+                    if result.valid:
+                        break
+                quads.append(result)
             return quads
 
-    def warm_up(self, part: Part, role: Role, launch: int, position: int, worker: tuple[Asked, float]) -> Sample:
+    def warm_up(
+        self, part: Part, role: Role, launch: int, position: int, worker: tuple[Asked, float], attempt: int = 0
+    ) -> Sample:
         """One discarded sample, recorded as such. Here a lever that is not on ends the run."""
         self.tick(f"{part} launch {launch + 1}: first sample of {role}")
-        sample, trace = self.take(part, role, launch, -1, position, "", worker, warm_up=True)
+        sample, trace = self.take(part, role, launch, -1, position, "", worker, warm_up=True, attempt=attempt)
         if not sample.valid:
             raise LeverNotApplied(f"{role}: {sample.why}")
         self.inspect(role, trace)
@@ -250,6 +292,7 @@ class Bench:
         worker: tuple[Asked, float],
         *,
         warm_up: bool = False,
+        attempt: int = 0,
     ) -> tuple[Sample, Trace]:
         """One sample, recorded at once."""
         before, t0 = self.read_sensors(), self.clock()
@@ -288,6 +331,7 @@ class Bench:
             steal=sensors.steal_share(before, after),
             valid=not why,
             why=why,
+            attempt=attempt,
         )
         sample = self.extend(sample, trace)
         self.record(sample)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from engine import parse_kv
 from lab.config import LabConf
-from lab.decide import Decision, Facts
 from lab.design import Role
 from lab.fidelity import FidelityRun
 from lab.fingerprint import Fingerprint
@@ -25,7 +24,6 @@ from lab.tables import (
     CodeRow,
     ComparisonRow,
     ConfigRow,
-    DecisionRow,
     EnvRow,
     ExperimentRow,
     FidelityRow,
@@ -63,106 +61,68 @@ def declare(store: Store, conf: LabConf) -> int:
 
 
 def read_samples(store: Store, session_id: int) -> list[Sample]:
-    """The samples of a session as they were taken: what a replay starts from."""
+    """The samples of a session as they were taken, in the order of their ids: what a replay starts from."""
     kept = [f.name for f in fields(Sample) if f.name != "order"]
     return [
         Sample(order=row.order_code, **{name: row.__dict__[name] for name in kept}) for row in store.samples(session_id)
     ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class NewSession:
+    """What a session is, before anything is measured. purpose: "search" or "confirm"; seeds: of each part's coins."""
+
+    conf: LabConf
+    print: Fingerprint
+    uid: str
+    purpose: str
+    folder: Path
+    as_of: str
+    arms: Mapping[Role, StackConfig]
+    model_sha256: str
+    token_ids: Sequence[int]
+    seeds: Mapping[str, int]
+
+
 class SessionRecord:
     """One session's rows. As a context it notes a failure at once, with its words, and lets the error pass."""
 
-    def __init__(
-        self,
-        store: Store,
-        conf: LabConf,
-        print_: Fingerprint,
-        *,
-        uid: str,
-        folder: Path,
-        as_of: str,
-        arms: Mapping[Role, StackConfig],
-        model_sha256: str,
-        token_ids: Sequence[int],
-        seeds: Mapping[str, int],
-    ) -> None:
-        self.store, self.conf = store, conf
-        self.experiment_id = declare(store, conf)
-        self.arm_ids: dict[Role, int] = {
-            role: self._arm(role, config, model_sha256, conf) for role, config in arms.items()
-        }
-        store.set_state(self.experiment_id, "measuring")
-        p = conf.profile
-        self.session_id = store.add(
-            SessionRow(
-                uid=uid,
-                experiment_id=self.experiment_id,
-                machine_id=self._machine(print_),
-                env_id=self._env(print_),
-                code_id=self._code(print_),
-                config_id=store.once(ConfigRow(sha256=conf.sha256, resolved_yaml=conf.as_yaml()), sha256=conf.sha256),
-                workload_id=self._workload(p.prompt_tokens, p.max_tokens, token_ids),
-                purpose="search",
-                profile=p.name,
-                boot=print_.boot,
-                started=now(),
-                as_of=as_of,
-                aa_seed=str(seeds["aa"]),
-                ab_seed=str(seeds["ab"]),
-                folder=str(folder),
-            )
+    def __init__(self, store: Store, experiment_id: int, session_id: int, arm_ids: Mapping[Role, int]) -> None:
+        self.store, self.experiment_id, self.session_id, self.arm_ids = store, experiment_id, session_id, dict(arm_ids)
+        self.samples = len(store.samples(session_id))
+
+    @classmethod
+    def begin(cls, store: Store, new: NewSession) -> SessionRecord:
+        """Insert the rows of a new session."""
+        conf, print_ = new.conf, new.print
+        experiment_id = declare(store, conf)
+        arm_ids = {role: _arm(store, experiment_id, role, config, new) for role, config in new.arms.items()}
+        store.set_state(experiment_id, "measuring")
+        row = SessionRow(
+            uid=new.uid,
+            experiment_id=experiment_id,
+            machine_id=_machine(store, print_),
+            env_id=_env(store, print_),
+            code_id=_code(store, print_),
+            config_id=store.once(ConfigRow(sha256=conf.sha256, resolved_yaml=conf.as_yaml()), sha256=conf.sha256),
+            workload_id=_workload(store, conf, new.token_ids),
+            purpose=new.purpose,
+            profile=conf.profile.name,
+            boot=print_.boot,
+            started=now(),
+            as_of=new.as_of,
+            aa_seed=str(new.seeds["aa"]),
+            ab_seed=str(new.seeds["ab"]),
+            folder=str(new.folder),
         )
-        self.samples = 0
+        record = cls(store, experiment_id, store.add(row), arm_ids)
+        record.event("arms", {str(role): arm_id for role, arm_id in arm_ids.items()})
+        return record
 
-    def _machine(self, print_: Fingerprint) -> int:
-        sha = digest(dict(print_.machine))
-        return self.store.once(MachineRow(key=print_.machine_key, sha256=sha, facts=dict(print_.machine)), sha256=sha)
-
-    def _env(self, print_: Fingerprint) -> int:
-        packages = dict(print_.packages) | {"compiler": print_.compiler}
-        variables = dict(print_.variables)
-        sha = digest([print_.python, packages, print_.lock_sha256, variables])
-        row = EnvRow(
-            sha256=sha,
-            python=print_.python,
-            packages=packages,
-            lock_sha256=print_.lock_sha256,
-            variables=variables,
-        )
-        return self.store.once(row, sha256=sha)
-
-    def _code(self, print_: Fingerprint) -> int:
-        code = print_.code
-        sha = digest(asdict(code))
-        row = CodeRow(sha256=sha, git_sha=code.git_sha, dirty=code.dirty, diff_sha256=code.diff_sha256)
-        return self.store.once(row, sha256=sha)
-
-    def _workload(self, prompt_tokens: int, max_tokens: int, token_ids: Sequence[int]) -> int:
-        sha = digest([list(token_ids), max_tokens])
-        row = WorkloadRow(
-            sha256=sha,
-            prompt_tokens=prompt_tokens,
-            max_tokens=max_tokens,
-            batch=1,
-            concurrency=1,
-            sampler="greedy, ignore-eos",
-            token_ids=list(token_ids),
-        )
-        return self.store.once(row, sha256=sha)
-
-    def _arm(self, role: Role, config: StackConfig, model_sha256: str, conf: LabConf) -> int:
-        stated = stated_arm(config, conf.model)
-        sha = digest([role, stated, model_sha256])
-        row = ArmRow(
-            experiment_id=self.experiment_id,
-            role=role,
-            stack=config.stack,
-            config=stated,
-            model_sha256=model_sha256,
-            sha256=sha,
-        )
-        return self.store.once(row, experiment_id=self.experiment_id, sha256=sha)
+    @classmethod
+    def reopen(cls, store: Store, row: SessionRow, arm_ids: Mapping[Role, int]) -> SessionRecord:
+        """Go on with a session that ended before its time."""
+        return cls(store, row.experiment_id, row.id, arm_ids)
 
     def sample(self, sample: Sample) -> None:
         """Store one sample. In an A/A both roles are the base arm."""
@@ -187,42 +147,25 @@ class SessionRecord:
             if not quad.valid:
                 self.event("invalid-quad", {"part": part, "launch": quad.launch, "block": quad.block, "why": quad.why})
 
-    def comparisons(self, found: Sequence[Comparison]) -> list[int]:
-        """The derived rows of this session; an A/A row says so in `part`."""
-        return self.store.replace_comparisons(self.session_id, [_row(self.session_id, c) for c in found])
-
-    def fidelity(self, run: FidelityRun) -> int:
-        return self.store.add(
-            FidelityRow(
-                session_id=self.session_id,
-                reference_arm_id=self.arm_ids["base"],
-                candidate_arm_id=self.arm_ids["candidate"],
-                corpus_sha256=run.corpus_sha256,
-                protocol=run.protocol,
-                counted=run.counted,
-                total=run.total,
-                kl_mean=run.kl_mean,
-                status=run.status,
-                document=run.document,
-                analysis_sha256=analysis_sha256(),
-            )
-        )
-
-    def decision(self, decision: Decision, facts: Facts, machine_key: str, as_of: str, evidence: Sequence[Any]) -> int:
-        return self.store.add(
-            DecisionRow(
-                experiment_id=self.experiment_id,
-                session_id=self.session_id,
-                machine_key=machine_key,
-                rule_row=decision.row,
-                verdict=decision.verdict,
-                reasons=list(decision.reasons),
-                facts=asdict(facts),
-                evidence=list(evidence),
-                as_of=as_of,
-                at=now(),
-                analysis_sha256=analysis_sha256(),
-            )
+    def fidelity(self, runs: Sequence[FidelityRun]) -> None:
+        """The KL runs of the session, all of them or none."""
+        self.store.add_all(
+            [
+                FidelityRow(
+                    session_id=self.session_id,
+                    reference_arm_id=self.arm_ids["base"],
+                    candidate_arm_id=self.arm_ids["candidate"],
+                    corpus_sha256=run.corpus_sha256,
+                    protocol=run.protocol,
+                    counted=run.counted,
+                    total=run.total,
+                    kl_mean=run.kl_mean,
+                    status=run.status,
+                    document=run.document | {"run": {k: v for k, v in run.__dict__.items() if k != "document"}},
+                    analysis_sha256=analysis_sha256(),
+                )
+                for run in runs
+            ]
         )
 
     def artifact(self, path: Path) -> None:
@@ -243,7 +186,63 @@ class SessionRecord:
             self.event("failed", {"error": kind.__name__, "text": str(error), "samples": self.samples})
 
 
-def _row(session_id: int, c: Comparison) -> ComparisonRow:
+def _machine(store: Store, print_: Fingerprint) -> int:
+    sha = digest(dict(print_.machine))
+    return store.once(MachineRow(key=print_.machine_key, sha256=sha, facts=dict(print_.machine)), sha256=sha)
+
+
+def _env(store: Store, print_: Fingerprint) -> int:
+    packages = dict(print_.packages) | {"compiler": print_.compiler}
+    variables = dict(print_.variables)
+    sha = digest([print_.python, packages, print_.lock_sha256, variables])
+    row = EnvRow(
+        sha256=sha, python=print_.python, packages=packages, lock_sha256=print_.lock_sha256, variables=variables
+    )
+    return store.once(row, sha256=sha)
+
+
+def _code(store: Store, print_: Fingerprint) -> int:
+    code = asdict(print_.code)
+    sha = digest(code)
+    return store.once(CodeRow(sha256=sha, **code), sha256=sha)
+
+
+def _workload(store: Store, conf: LabConf, token_ids: Sequence[int]) -> int:
+    p = conf.profile
+    sha = digest([list(token_ids), p.max_tokens])
+    row = WorkloadRow(
+        sha256=sha,
+        prompt_tokens=p.prompt_tokens,
+        max_tokens=p.max_tokens,
+        batch=1,
+        concurrency=1,
+        sampler="greedy, ignore-eos",
+        token_ids=list(token_ids),
+    )
+    return store.once(row, sha256=sha)
+
+
+def _arm(store: Store, experiment_id: int, role: Role, config: StackConfig, new: NewSession) -> int:
+    stated = stated_arm(config, new.conf.model)
+    sha = arm_sha256(role, config, new.conf.model, new.model_sha256)
+    row = ArmRow(
+        experiment_id=experiment_id,
+        role=role,
+        stack=config.stack,
+        config=stated,
+        model_sha256=new.model_sha256,
+        sha256=sha,
+    )
+    return store.once(row, experiment_id=experiment_id, sha256=sha)
+
+
+def arm_sha256(role: Role, config: StackConfig, model: str, model_sha256: str) -> str:
+    """What an arm is told apart by: its role, configuration and model bytes."""
+    return digest([role, stated_arm(config, model), model_sha256])
+
+
+def comparison_row(session_id: int, c: Comparison) -> ComparisonRow:
+    """The derived row of a comparison; an A/A row says so in `part`."""
     look, counted = document(c.look) if c.look else {}, document(c.counted) if c.counted else {}
     return ComparisonRow(
         session_id=session_id,

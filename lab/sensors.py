@@ -1,4 +1,4 @@
-"""Is the machine quiet enough? Load, steal, swap and free memory, before and during a session.
+"""Is the machine quiet enough? Load, steal, swap, free memory, heat and clocks, before and during a session.
 
 A sensor that cannot be read is "not judged", and printed so: never taken for good.
 """
@@ -7,10 +7,15 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, Protocol
 
 import psutil
+
+THROTTLES = ("core_throttle_count", "package_throttle_count")
+CPU_FOLDER = Path("/sys/devices/system/cpu")
 
 
 class Limits(Protocol):
@@ -19,11 +24,15 @@ class Limits(Protocol):
     steal_limit: float
     load_per_core: float
     free_bytes: int
+    clock_limit: float
 
 
 @dataclass(frozen=True)
 class Reading:
-    """One reading of everything; None where the system does not tell. Swap and CPU times count from boot."""
+    """One reading of everything; None where the system does not tell. Swap, CPU times and throttles count from boot.
+
+    throttles: how often the hardware slowed a core down for heat. clock_mhz: of the device that computes.
+    """
 
     at: float
     load1: float | None
@@ -31,6 +40,8 @@ class Reading:
     cpu_s: float | None
     swap_in_bytes: int | None
     free_bytes: int | None
+    throttles: int | None = None
+    clock_mhz: float | None = None
 
 
 @dataclass(frozen=True)
@@ -41,9 +52,24 @@ class Sensor:
     status: Literal["ok", "dirty", "not judged"]
 
     def __str__(self) -> str:
-        if self.value is None:
-            return f"{self.name} not judged (cannot be read)"
-        return f"{self.name} {self.value:.3g} ({self.status}, limit {self.limit:.3g})"
+        return words(self.name, self.value, self.limit, self.status)
+
+
+def words(name: str, value: float | None, limit: float, status: str) -> str:
+    """A sensor in words."""
+    if value is None:
+        return f"{name} not judged (cannot be read)"
+    return f"{name} {value:.3g} ({status}, limit {limit:.3g})"
+
+
+def throttle_count(folder: Path = CPU_FOLDER) -> int | None:
+    """Sum of the cores' own counters of slowing down for heat; None where the kernel shows none."""
+    return _sum(path for name in THROTTLES for path in folder.glob(f"cpu[0-9]*/thermal_throttle/{name}"))
+
+
+def _sum(paths: Iterable[Path]) -> int | None:
+    counts = [int(path.read_text()) for path in paths]
+    return sum(counts) if counts else None
 
 
 def read() -> Reading:
@@ -57,6 +83,7 @@ def read() -> Reading:
         cpu_s=float(sum(v for name, v in times.items() if not name.startswith("guest"))),
         swap_in_bytes=int(swap.sin),
         free_bytes=int(psutil.virtual_memory().available),
+        throttles=throttle_count(),
     )
 
 
@@ -78,11 +105,18 @@ def judge(before: Reading, after: Reading, limits: Limits, *, cores: int) -> tup
     if before.swap_in_bytes is not None and after.swap_in_bytes is not None:
         swapped = float(after.swap_in_bytes - before.swap_in_bytes)
     free = None if after.free_bytes is None else float(after.free_bytes)
+    heat = clock = None
+    if before.throttles is not None and after.throttles is not None:
+        heat = float(after.throttles - before.throttles)
+    if before.clock_mhz and after.clock_mhz:
+        clock = abs(after.clock_mhz / before.clock_mhz - 1)
     return (
         _sensor("load per core", load, limits.load_per_core),
         _sensor("steal", steal_share(before, after), limits.steal_limit),
         _sensor("swap-in bytes", swapped, 0.0),
         _sensor("free bytes", free, limits.free_bytes, low=True),
+        _sensor("thermal", heat, 0.0),
+        _sensor("clocks", clock, limits.clock_limit),
     )
 
 

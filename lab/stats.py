@@ -77,6 +77,11 @@ def quad_value(base: Sequence[float], candidate: Sequence[float], better: Better
     return y if better == "lower" else -y
 
 
+def six_digits(value: float) -> float:
+    """`value` to 6 significant digits: what is compared is the same on every machine, whatever its last bits are."""
+    return float(f"{value:.5e}") if math.isfinite(value) else value
+
+
 def launch_means(launches: Sequence[Sequence[float]]) -> list[float]:
     """The mean quad value of each launch, in order; a launch without a quad raises `InvalidValue`."""
     if any(not quads for quads in launches):
@@ -208,34 +213,44 @@ def relative(y: float) -> float:
 
 
 def take_look(launches: Sequence[Sequence[float]], alpha: float, delta: float) -> Look:
-    """Judge quad values, grouped by launch, at one planned look. `delta`: the relative gain that matters."""
-    means = launch_means(launches)
+    """Judge quad values, grouped by launch, at one planned look. `delta`: the relative gain that matters.
+
+    Every number is rounded to 6 significant digits before it is compared: a replay gives the same on any machine.
+    """
+    means = [six_digits(mean) for mean in launch_means(launches)]
     mean, sd = mean_sd(means)
     low, high = t_bounds(means, alpha)
     bound_low, bound_high = t_bounds(means, 0.05)
-    p_wilcoxon, p_t = wilcoxon_greater(means), t_test_greater(means)
+    p_wilcoxon, p_t = six_digits(wilcoxon_greater(means)), six_digits(t_test_greater(means))
     passes = (p_wilcoxon <= alpha, p_t <= alpha)
+    estimate, lag, launch_p = six_digits(relative(mean)), lag1(means), launch_variance_p(launches)
     return Look(
         quads=sum(len(quads) for quads in launches),
         launches=len(means),
         alpha=alpha,
         delta=delta,
-        estimate=relative(mean),
-        hodges_lehmann=relative(hodges_lehmann(means)),
-        low=relative(low),
-        high=relative(high),
-        bound_low=relative(bound_low),
-        bound_high=relative(bound_high),
+        estimate=estimate,
+        hodges_lehmann=six_digits(relative(hodges_lehmann(means))),
+        low=six_digits(relative(low)),
+        high=six_digits(relative(high)),
+        bound_low=six_digits(relative(bound_low)),
+        bound_high=six_digits(relative(bound_high)),
         p_wilcoxon=p_wilcoxon,
         p_t=p_t,
-        sd=sd,
-        lag1=lag1(means),
-        mde=mde(sd, len(means)),
-        launch_p=launch_variance_p(launches),
+        sd=six_digits(sd),
+        lag1=None if lag is None else six_digits(lag),
+        mde=six_digits(mde(sd, len(means))),
+        launch_p=None if launch_p is None else six_digits(launch_p),
         significant=all(passes),
         agree=passes[0] == passes[1],
-        win=all(passes) and relative(mean) >= delta,
+        win=all(passes) and estimate >= delta,
     )
+
+
+def pooled(sessions: Sequence[Sequence[Sequence[float]]]) -> float:
+    """The estimate over the launches of several sessions together, each launch with the same weight; nan for none."""
+    means = [six_digits(mean) for launches in sessions for mean in launch_means(launches)]
+    return six_digits(relative(mean_sd(means)[0]))
 
 
 def futile(look: Look) -> bool:
@@ -279,8 +294,8 @@ def count(
         base=top,
         candidate=other,
         runs=min(len(base), len(candidate)),
-        estimate=(top / other if better == "lower" else other / top) - 1,
-        spread=spread,
+        estimate=six_digits((top / other if better == "lower" else other / top) - 1),
+        spread=six_digits(spread),
         enough=min(len(base), len(candidate)) >= runs,
         steady=spread <= spread_limit,
     )

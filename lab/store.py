@@ -37,7 +37,9 @@ from lab.tables import (
 DB_ENV = "FRONTIER_DB"
 DEFAULT_FILE = "lab.sqlite"
 MIGRATIONS = Path(__file__).resolve().parent / "migrations"
-ANALYSIS = ("stats.py", "decide.py", "judge.py", "design.py")
+ANALYSIS = (
+    "stats.py", "decide.py", "judge.py", "design.py", "measure.py", "stability.py", "verdict.py", "evidence.py",
+)  # fmt: skip
 LOCK_WAIT_S = 60
 
 R = TypeVar("R", bound=Base)
@@ -224,10 +226,18 @@ class Store:
         self.add(SessionEventRow(session_id=session_id, at=now(), event=name, detail=dict(detail)))
 
     def replace_comparisons(self, session_id: int, rows: Sequence[ComparisonRow]) -> list[int]:
-        """Drop a session's derived rows and write them anew; returns their ids."""
+        """Drop a session's derived rows and write them anew; returns their ids.
+
+        A row of the same use and metric keeps its id, so that the evidence of earlier decisions still points at it.
+        """
         with Session(self._engine) as session, session.begin():
+            ids = {}
             for old in session.scalars(select(ComparisonRow).filter_by(session_id=session_id)):
+                ids[(old.use, old.metric)] = old.id
                 session.delete(old)
+            session.flush()
+            for row in rows:
+                row.id = ids.get((row.use, row.metric), row.id)
             session.add_all(rows)
             session.flush()
             return [row.id for row in rows]
@@ -251,7 +261,8 @@ class Store:
     def outcome(self, session_id: int) -> str:
         """How a session ended: finished, failed, or "open" (running, or killed)."""
         events = [e.event for e in self.rows(SessionEventRow, session_id=session_id)]
-        return next((name for name in reversed(events) if name in ("finished", "failed")), "open")
+        last = next((name for name in reversed(events) if name in ("finished", "failed", "resumed")), "open")
+        return "open" if last == "resumed" else last
 
     def breadcrumbs(self) -> set[str]:
         """Names of deleted experiments that left their numbers."""

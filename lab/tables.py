@@ -40,6 +40,7 @@ class CodeRow(Base):
     git_sha: Mapped[str]
     dirty: Mapped[bool]
     diff_sha256: Mapped[str]
+    arms_sha256: Mapped[str] = mapped_column(server_default="")
 
 
 class ConfigRow(Base):
@@ -105,7 +106,8 @@ class SessionRow(Base):
 
 
 class SessionEventRow(Base):
-    """What happened to a session: preflight, invalid-quad, look, failed, finished."""
+    """What happened to a session: preflight, fitted, aa-shared, confirms, invalid-quad, look, ab-done, measured,
+    resumed, failed, finished."""
 
     __tablename__ = "session_event"
     session_id: Mapped[int] = mapped_column(ForeignKey("session.id"))
@@ -145,6 +147,7 @@ class SampleRow(Base):
     steal: Mapped[float | None]
     valid: Mapped[bool]
     why: Mapped[str]
+    attempt: Mapped[int] = mapped_column(server_default="0")
 
 
 class ComparisonRow(Base):

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab.commands import example
+from lab.commands import example, lab_sessions
 from lab.console import Output, progress_callback, wide_console
 
 if TYPE_CHECKING:
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from lab.run import RunResult
     from lab.store import Store
 
-HELP = "run, list, show and audit paired experiments; promote and delete come with the lab issue"
+HELP = "run, confirm, decide, list, show and audit paired experiments; promote and delete come with the lab issue"
 EXAMPLE = "frontier lab run kv8 --profile quick"
-NOT_BUILT = ("new", "confirm", "decide", "promote", "delete", "extend")
+NOT_BUILT = ("new", "promote", "delete", "extend")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         epilog=example("frontier lab power kv8"),
     )
     power.add_argument("name")
+    lab_sessions.add_parsers(actions)
     for name in NOT_BUILT:
         refused = actions.add_parser(name, help="not built yet")
         refused.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
@@ -70,6 +71,7 @@ def run(args: argparse.Namespace) -> int:
             f"frontier lab {args.action}", "it comes with the lab issue; run, list, show and audit work"
         )
     actions = {"run": run_one, "list": list_all, "show": show_one, "audit": audit_all, "power": power_of}
+    actions |= lab_sessions.ACTIONS
     return actions[args.action](args, Output(as_json=args.json))
 
 

@@ -1,4 +1,4 @@
-"""Every combination of facts meets exactly one row; words follow kind, machine and what is built."""
+"""Every combination of facts meets exactly one row; words follow kind and machine."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def rows_by_definition(f: Facts) -> list[str]:
             ("1b", f.gate == "undecided"),
             ("2", past_gate and not steady),
             ("3", steady and win and holds and f.confirmed == "yes"),
-            ("4", steady and win and holds and f.confirmed in ("not yet", "not built")),
+            ("4", steady and win and holds and f.confirmed == "not yet"),
             ("5", steady and five),
             ("6", steady and win and worse),
             (
@@ -62,7 +62,7 @@ def rows_by_definition(f: Facts) -> list[str]:
 def every() -> itertools.product[tuple[object, ...]]:
     return itertools.product(
         ("ours", "oracle-owned"), ("shared", "quiet"), BOOLS, GATES, CELLS, BOOLS, PRIMARIES, GUARDRAILS, CONFIRMED,
-        BOOLS, BOOLS, BOOLS, BOOLS,
+        BOOLS, (None, *BOOLS), BOOLS, BOOLS,
     )  # fmt: skip
 
 
@@ -83,8 +83,6 @@ def test_every_combination_meets_exactly_one_row() -> None:
         assert decision.reasons
         if facts.quick and decision.row != "1":
             assert decision.verdict == "undecided: quick profile"
-        elif decision.row in ("2", "3", "4", "5", "6") and "not built" in (facts.cell, facts.confirmed):
-            assert decision.verdict == "undecided: not built"
         if facts.kind == "oracle-owned":
             assert "delete" not in decision.verdict
             assert "promote" not in decision.verdict
@@ -96,33 +94,35 @@ def test_every_combination_meets_exactly_one_row() -> None:
     ("change", "row", "verdict"),
     [
         ({}, "3", "promote on this machine key"),
-        ({"gate": "fail"}, "1", "delete (one repair before expiry)"),
-        ({"gate": "fail", "quick": True}, "1", "delete (one repair before expiry)"),
-        ({"gate": "fail", "cell": "not built"}, "1", "delete (one repair before expiry)"),
+        ({"gate": "fail"}, "1", "delete: gate (one repair before expiry)"),
+        ({"gate": "fail", "quick": True}, "1", "delete: gate (one repair before expiry)"),
         ({"gate": "fail", "others_no": False}, "1", "no gain on this machine key"),
         ({"gate": "undecided"}, "1b", "undecided: gate"),
         ({"aa_failed": True}, "2", "rerun"),
-        ({"cell": "unstable", "exhausted": True}, "2", "delete"),
+        ({"cell": "unstable", "exhausted": True}, "2", "delete: the cell is unstable"),
         ({"machine": "shared"}, "3", "screened-in, needs a quiet machine"),
         ({"machine": "shared", "identical": True, "strong": True}, "3", "promote on this machine key"),
         ({"machine": "shared", "counted": True}, "3", "promote on this machine key (counted)"),
         ({"kind": "oracle-owned"}, "3", "default on this machine key"),
         ({"opt_in_only": True}, "3", "opt-in (expiring)"),
         ({"confirmed": "not yet"}, "4", "confirm"),
-        ({"confirmed": "failed"}, "7", "delete, keep the record"),
-        ({"confirmed": "not built"}, "4", "undecided: not built"),
-        ({"primary": "small"}, "5", "delete"),
+        ({"confirmed": "failed"}, "7", "delete: a failed confirmation"),
+        ({"primary": "small"}, "5", "delete: a gain below delta"),
+        ({"primary": "same"}, "5", "delete: inside +-delta"),
+        ({"primary": "same", "removes_code": True, "confirmed": "failed"}, "5", "delete: a failed confirmation"),
         ({"primary": "small", "removes_code": True}, "5", "promote on this machine key"),
         ({"primary": "same", "removes_code": True, "confirmed": "not yet"}, "5", "confirm"),
-        ({"primary": "same", "removes_code": True, "guardrails": "worse"}, "5", "delete"),
+        ({"primary": "same", "removes_code": True, "guardrails": "worse"}, "5", "delete: inside +-delta"),
         ({"primary": "same", "removes_code": True, "guardrails": "unknown"}, "8", "undecided"),
-        ({"guardrails": "worse"}, "6", "delete"),
+        ({"guardrails": "worse"}, "6", "delete: a guardrail is worse"),
+        ({"guardrails": "worse", "on_frontier": None}, "6", "undecided: frontier"),
+        ({"guardrails": "worse", "on_frontier": None, "exhausted": True}, "6", "delete: a guardrail is worse"),
+        ({"guardrails": "worse", "on_frontier": None, "kind": "oracle-owned"}, "6", "not default on this machine key"),
         ({"guardrails": "worse", "on_frontier": True}, "6", "opt-in (expiring)"),
         ({"guardrails": "unknown"}, "8", "undecided"),
-        ({"guardrails": "unknown", "exhausted": True}, "7", "delete, keep the record"),
-        ({"primary": "loss"}, "7", "delete, keep the record"),
+        ({"guardrails": "unknown", "exhausted": True}, "7", "delete: still open"),
+        ({"primary": "loss"}, "7", "delete: worse"),
         ({"primary": "loss", "kind": "oracle-owned"}, "7", "not default on this machine key"),
-        ({"primary": "loss", "cell": "not built"}, "7", "delete, keep the record"),
         ({"primary": "open", "time_capped": True}, "8", "undecided: time"),
         ({"primary": "open"}, "8", "undecided"),
     ],

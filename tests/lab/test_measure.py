@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from lab_fakes import Machine
@@ -147,15 +149,25 @@ def test_y_is_positive_when_the_candidate_is_better() -> None:
 
 
 class Limits:
-    steal_limit, load_per_core, free_bytes = 0.01, 0.25, 2**31
+    steal_limit, load_per_core, free_bytes, clock_limit = 0.01, 0.25, 2**31, 0.03
 
 
 def test_sensors_say_dirty_and_not_judged() -> None:
     before = sensors.Reading(at=0, load1=3.0, steal_s=1.0, cpu_s=100.0, swap_in_bytes=0, free_bytes=2**32)
     after = sensors.Reading(at=1, load1=3.0, steal_s=1.5, cpu_s=110.0, swap_in_bytes=4096, free_bytes=2**30)
-    assert [s.status for s in sensors.judge(before, after, Limits(), cores=2)] == ["dirty"] * 4
+    before, after = replace(before, throttles=7, clock_mhz=2000.0), replace(after, throttles=8, clock_mhz=1900.0)
+    assert [s.status for s in sensors.judge(before, after, Limits(), cores=2)] == ["dirty"] * 6
     blind = sensors.Reading(at=1, load1=None, steal_s=None, cpu_s=None, swap_in_bytes=None, free_bytes=None)
     found = sensors.judge(blind, blind, Limits(), cores=2)
-    assert [s.status for s in found] == ["not judged"] * 4
+    assert [s.status for s in found] == ["not judged"] * 6
     assert "not judged" in str(found[0])
     assert sensors.read().free_bytes
+
+
+def test_throttle_counters_are_summed_and_their_absence_is_said(tmp_path: Path) -> None:
+    assert sensors.throttle_count(tmp_path) is None
+    for core, count in (("cpu0", 2), ("cpu11", 3)):
+        folder = tmp_path / core / "thermal_throttle"
+        folder.mkdir(parents=True)
+        (folder / "core_throttle_count").write_text(f"{count}\n", encoding="utf-8")
+    assert sensors.throttle_count(tmp_path) == 5

@@ -9,55 +9,22 @@ from datetime import date, datetime, tzinfo
 from pathlib import Path
 
 import pytest
-from lab_fakes import Bytes, Machine, gate_that_says, model_folder
+from lab_bench import DAY, SMALL, Lab, make_lab
 
-from engine import errors, machine
-from lab import audit, fingerprint, judge, run
+from engine import errors
+from lab import audit, fingerprint, judge, run, stats
 from lab.config import LabConf, compose
 from lab.forecast import fit
-from lab.measure import LeverNotApplied, QuadResult, Sample, group_quads
+from lab.measure import LeverNotApplied, Sample, group_quads
 from lab.record import read_samples
-from lab.run import RunResult, run_experiment
 from lab.store import Store
 from lab.tables import ComparisonRow, DecisionRow, ExperimentRow, FidelityRow, SessionEventRow
 from oracles.contract import OracleCrashed, StackConfig
 
-SMALL = ("profile.aa_quads=4", "profile.prompt_tokens=8")
-DAY = date(2026, 12, 1)
-
-
-class Lab:
-    """One database, one folder and one invented machine."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.said = path, []
-        self.world = Machine(machine().key)
-        self.url = str(path / "lab.sqlite")
-
-    def run(
-        self, name: str = "kv8", *words: str, profile: str = "full", status: str = "PASS", **more: object
-    ) -> RunResult:
-        return run_experiment(
-            name,
-            profile=profile,
-            overrides=(*SMALL, *words) if profile == "full" else ("profile.prompt_tokens=8", *words),
-            say=self.said.append,
-            url=self.url,
-            out=self.path / "outputs",
-            start=self.world.start,
-            gate=gate_that_says(status, **more),
-            as_of=DAY,
-            clock=self.world.clock,
-        )
-
 
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
-    folder = model_folder(tmp_path / "model")
-    monkeypatch.setattr(run, "resolve_model", lambda _name, progress: folder)
-    monkeypatch.setattr(run, "load_tokenizer", lambda _folder: Bytes())
-    monkeypatch.setattr(run.time, "sleep", lambda _s: None)
-    return Lab(tmp_path)
+    return make_lab(tmp_path, monkeypatch)
 
 
 def test_quick_decides_nothing_and_says_so(lab: Lab) -> None:
@@ -78,10 +45,11 @@ def test_quick_still_fires_row_1(lab: Lab) -> None:
     assert (result.row, result.verdict) == ("1", "not default on this machine key")
 
 
-def test_full_is_undecided_where_confirmation_is_not_built(lab: Lab) -> None:
+def test_a_win_asks_for_a_confirmation(lab: Lab) -> None:
     result = lab.run()
-    assert (result.row, result.verdict) == ("4", "undecided: not built")
-    assert any("confirmation" in reason for reason in result.reasons)
+    assert (result.row, result.verdict) == ("4", "confirm (counted)")
+    assert "cell: stable" in result.reasons
+    assert "steady after 12 samples" in lab.said
     states = {c.metric: c.state for c in result.comparisons if c.use == "guardrail"}
     assert states == {"decode_tok_s": "holds", "prefill_tok_s": "holds", "ttft_ms": "holds", "peak_bytes": "holds"}
     assert any("every guardrail is decided at 16 quads" in line for line in lab.said)
@@ -90,7 +58,7 @@ def test_full_is_undecided_where_confirmation_is_not_built(lab: Lab) -> None:
 def test_a_slower_candidate_breaks_its_guardrail(lab: Lab) -> None:
     lab.world.speed["kv8"] = 7.0
     result = lab.run()
-    assert result.row == "6"
+    assert (result.row, result.verdict) == ("6", "not default on this machine key (counted)")
     assert {c.metric: c.state for c in result.comparisons if c.use == "guardrail"}["decode_tok_s"] == "worse"
 
 
@@ -127,26 +95,18 @@ def test_a_slow_machine_is_capped_and_reads_time(lab: Lab) -> None:
 
 
 def test_an_a_a_that_differs_is_row_2(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = judge.take_aa
-
-    def differs(conf: LabConf, quads: Sequence[QuadResult], metric: str) -> judge.Comparison:
-        return replace(taken(conf, quads, metric), state="differ")
-
-    monkeypatch.setattr(judge, "take_aa", differs)
+    for module in (judge, stats):
+        monkeypatch.setattr(module, "wilcoxon_two_sided", lambda _values: 0.01)
     lab.world.speed["kv8"] = 13.0
     result = lab.run("kv8", *TIMED)
-    assert (result.row, result.verdict) == ("2", "undecided: not built")
+    assert (result.row, result.verdict) == ("2", "rerun")
     assert any("A/A failed" in reason for reason in result.reasons)
+    assert any("A/A differs: two-sided p 0.010" in reason for reason in result.reasons)
 
 
 def test_a_guardrail_whose_a_a_differs_neither_holds_nor_breaks(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = judge.take_aa
-
-    def differs(conf: LabConf, quads: Sequence[QuadResult], metric: str) -> judge.Comparison:
-        found = taken(conf, quads, metric)
-        return replace(found, state="differ") if metric == "decode_tok_s" else found
-
-    monkeypatch.setattr(judge, "take_aa", differs)
+    for module in (judge, stats):
+        monkeypatch.setattr(module, "wilcoxon_two_sided", lambda _values: 0.01)
     lab.world.speed["kv8"] = 7.0
     result = lab.run("kv8", "experiment.guardrails=[decode_tok_s]")
     assert {c.metric: c.state for c in result.comparisons if c.use == "guardrail"} == {"decode_tok_s": "unknown"}
@@ -183,7 +143,9 @@ def test_everything_is_in_the_database_and_replays(lab: Lab) -> None:
         assert {len(row.analysis_sha256) for row in rows} == {64}
         decision = store.rows(DecisionRow)[0]
         assert (decision.rule_row, decision.verdict, decision.as_of) == (result.row, result.verdict, "2026-12-01")
-        assert decision.evidence == [{"comparison": [r.id for r in rows], "fidelity": [store.rows(FidelityRow)[0].id]}]
+        evidence = {"comparison": [r.id for r in rows], "fidelity": [store.rows(FidelityRow)[0].id]}
+        evidence |= {"sessions": [session.uid], "expires_on": "2026-12-29"}
+        assert decision.evidence == [evidence]
         arms = {arm.id: arm.role for arm in store.arms(session.experiment_id)}
         assert sorted(arms.values()) == ["base", "candidate"]
     # A replay from the raw samples gives the stored numbers; edited samples give another state.

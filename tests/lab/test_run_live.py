@@ -39,6 +39,7 @@ def test_quick_experiment_on_real_workers(tmp_path: Path, monkeypatch: pytest.Mo
         say=said.append,
         url=str(tmp_path / "lab.sqlite"),
         out=tmp_path / "outputs",
+        lock=tmp_path / "timing.lock",
     )
     primary = next(c for c in result.comparisons if c.use == "primary")
     assert (primary.metric, primary.state) == ("kv_bytes", "win")

@@ -92,9 +92,10 @@ def test_wilcoxon_power_against_an_independent_simulation() -> None:
 
 
 def test_the_vectorised_tests_are_those_of_the_module() -> None:
+    """The module rounds to 6 digits, the simulation does not."""
     means = launch_means(World(launch=0.5), 200, seed=9, gain=0.4)
     fast_w, fast_t = p_wilcoxon(means), p_t(means)
     for row, w, t in zip(means, fast_w, fast_t, strict=True):
         look = stats.take_look([[v] for v in row], 0.0175, 0.0)
-        assert look.p_wilcoxon == pytest.approx(w, rel=1e-12)
-        assert look.p_t == pytest.approx(t, rel=1e-9)
+        assert look.p_wilcoxon == pytest.approx(w, rel=1e-5)
+        assert look.p_t == pytest.approx(t, rel=2e-5)

@@ -1,0 +1,199 @@
+"""Decides from the database alone, and writes what was decided; judges old decisions again from their raw rows."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import date
+from typing import Any, Literal
+
+from engine import errors
+from lab.evidence import (
+    Moment,
+    NotReadable,
+    canonical,
+    confirmations,
+    confirmed_by,
+    judge_search,
+    machine_key,
+    read_session,
+    searches,
+)
+from lab.fidelity import FidelityRun
+from lab.fingerprint import ROOT
+from lab.judge import Comparison
+from lab.record import comparison_row
+from lab.store import Store, analysis_sha256, now
+from lab.tables import DecisionRow, EnvRow, FidelityRow, SessionRow
+from lab.verdict import Judged, cells_of, compare
+
+Judge = Callable[[Store, str, SessionRow, Moment], Judged]
+
+
+class NothingToDecide(errors.FrontierError):
+    """No measured session of the experiment is in the database."""
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What was judged, and the comparisons of the session that was asked about."""
+
+    judged: Judged
+    comparisons: tuple[Comparison, ...]
+    fidelity: tuple[FidelityRun, ...]
+    decision_id: int
+    session: str
+    machine_key: str
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """One decision, judged again. stored, again: row, verdict, reasons and facts as canonical text; `again` is "" where
+    the rows cannot be read any more, and `why` says so. other: what of the code is not what it was."""
+
+    decision_id: int
+    at: str
+    stored_verdict: str
+    verdict: str
+    stored: str
+    again: str
+    other: tuple[str, ...]
+    why: str
+
+    @property
+    def state(self) -> Literal["same", "other", "not readable"]:
+        if not self.again:
+            return "not readable"
+        return "same" if self.stored == self.again else "other"
+
+    @property
+    def fault(self) -> bool:
+        """Whether equal code read another verdict out of the rows: they are not those that were decided on."""
+        return self.state == "other" and not self.other
+
+
+def search_of(store: Store, session: SessionRow) -> SessionRow:
+    """The search session that a session is, or confirms."""
+    uid = confirmed_by(store, session)
+    return store.rows(SessionRow, uid=uid)[0] if uid else session
+
+
+def rewrite_comparisons(store: Store, session: SessionRow) -> tuple[list[int], tuple[Comparison, ...]]:
+    """Drop the derived rows of a session and make them again from its samples."""
+    measured = read_session(store, session)
+    found = compare(measured, cells_of(measured))
+    return store.replace_comparisons(session.id, [comparison_row(session.id, c) for c in found]), tuple(found)
+
+
+def record_decision(store: Store, name: str, session: SessionRow, day: date) -> Decided:
+    """Judge an experiment as of a day by one measured session, its search and its confirmations, and write the row.
+
+    Raises `NotReadable`.
+    """
+    search = search_of(store, session)
+    experiment = store.experiment(name)
+    assert experiment is not None
+    moment = Moment(day, experiment.expires_on)
+    judged = judge_search(store, name, search, moment)
+    rows = [search, *confirmations(store, name, search)]
+    comparisons = {row.id: rewrite_comparisons(store, row) for row in rows}
+    evidence = {
+        "sessions": [row.uid for row in rows],
+        "comparison": [i for ids, _ in comparisons.values() for i in ids],
+        "fidelity": [row.id for row in store.rows(FidelityRow, session_id=search.id)],
+        "expires_on": experiment.expires_on,
+    }
+    key = machine_key(store, search)
+    decision_id = store.add(
+        DecisionRow(
+            experiment_id=experiment.id,
+            session_id=session.id,
+            machine_key=key,
+            rule_row=judged.decision.row,
+            verdict=judged.decision.verdict,
+            reasons=list(judged.decision.reasons),
+            facts=asdict(judged.facts),
+            evidence=[evidence],
+            as_of=day.isoformat(),
+            at=now(),
+            analysis_sha256=analysis_sha256(),
+        )
+    )
+    measured = read_session(store, search)
+    return Decided(judged, comparisons[session.id][1], measured.fidelity, decision_id, session.uid, key)
+
+
+def decide_again(store: Store, name: str, day: date, key: str | None = None) -> list[Decided]:
+    """Decide anew on each machine key that measured the experiment, or on `key`, by its newest search session: of a
+    profile that decides, if there is one. Raises `NothingToDecide`, `NotReadable`."""
+    found = searches(store, name)
+    keys = sorted({machine_key(store, session) for session in found})
+    if not found or (key is not None and key not in keys):
+        known = f"; measured on: {', '.join(keys)}" if keys else ""
+        raise NothingToDecide(f"{name} has no measured session{f' on {key}' if key else ''}{known}")
+    decided = []
+    for each in [key] if key else keys:
+        mine = [session for session in found if machine_key(store, session) == each]
+        full = [s for s in mine if read_session(store, s).conf.profile.decides]
+        search = (full or mine)[-1]
+        newest = [search, *confirmations(store, name, search)][-1]
+        decided.append(record_decision(store, name, newest, day))
+    return decided
+
+
+def replay(store: Store, name: str, judge: Judge = judge_search) -> list[Replayed]:
+    """Drop the derived rows of an experiment, make them again from raw rows, and judge each decision again as of its
+    own day and with what was known then. Raises `NothingToDecide` where nothing was decided."""
+    decisions = store.decisions(name)
+    if not decisions:
+        raise NothingToDecide(f"{name} has no decision to replay")
+    return [_replay(store, name, decision, judge) for decision in decisions]
+
+
+def _replay(store: Store, name: str, decision: DecisionRow, judge: Judge) -> Replayed:
+    session = store.rows(SessionRow, id=decision.session_id)[0]
+    stored = _said(decision.rule_row, decision.verdict, list(decision.reasons), decision.facts)
+    verdict, again, why = "", "", ""
+    try:
+        search = search_of(store, session)
+        for row in {search.id: search, session.id: session}.values():
+            rewrite_comparisons(store, row)
+        judged = judge(store, name, search, _moment(decision))
+        verdict = f"row {judged.decision.row}: {judged.decision.verdict}"
+        again = _said(judged.decision.row, judged.decision.verdict, list(judged.decision.reasons), asdict(judged.facts))
+    except NotReadable as error:
+        why = str(error)
+    return Replayed(
+        decision_id=decision.id,
+        at=decision.at,
+        stored_verdict=f"row {decision.rule_row}: {decision.verdict}",
+        verdict=verdict,
+        stored=stored,
+        again=again,
+        other=tuple(_other_code(store, session, decision)),
+        why=why,
+    )
+
+
+def _moment(decision: DecisionRow) -> Moment:
+    evidence = decision.evidence[0] if decision.evidence else {}
+    if "expires_on" not in evidence:
+        raise NotReadable(f"decision {decision.id} was written by an older version, which did not note the expiry")
+    return Moment(date.fromisoformat(decision.as_of), evidence["expires_on"], decision.at, decision.id)
+
+
+def _said(row: str, verdict: str, reasons: list[Any], facts: Any) -> str:
+    return canonical({"row": row, "verdict": verdict, "reasons": reasons, "facts": facts})
+
+
+def _other_code(store: Store, session: SessionRow, decision: DecisionRow) -> list[str]:
+    """What of the code that judges is not what it was."""
+    found = []
+    if decision.analysis_sha256 != analysis_sha256():
+        found.append(f"analysis {decision.analysis_sha256[:12]} and {analysis_sha256()[:12]}")
+    was, lock = store.rows(EnvRow, id=session.env_id)[0].lock_sha256, ROOT / "requirements.lock"
+    is_ = hashlib.sha256(lock.read_bytes()).hexdigest() if lock.is_file() else ""
+    if was != is_:
+        found.append(f"lock {was[:12] or 'none'} and {is_[:12] or 'none'}")
+    return found

@@ -1,0 +1,238 @@
+"""Reads sessions back from the database, as what `lab.verdict` judges. Nothing here looks at a stored verdict."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Any
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from engine import errors
+from lab.config import LabConf
+from lab.design import Plan, make_plan
+from lab.fidelity import FidelityRun
+from lab.measure import QuadResult, Sample, group_quads
+from lab.record import read_samples
+from lab.stability import Session
+from lab.store import Store
+from lab.tables import (
+    ArmRow,
+    ConfigRow,
+    FidelityRow,
+    MachineRow,
+    SessionEventRow,
+    SessionRow,
+)
+from lab.verdict import History, Judged, Measured, judge_experiment
+
+NO = ("no gain", "not default", "delete")
+
+
+class NotReadable(errors.FrontierError):
+    """A session of the database does not hold what a verdict needs."""
+
+
+@dataclass(frozen=True)
+class Events:
+    """What happened to a session, oldest first."""
+
+    rows: Sequence[SessionEventRow]
+
+    @classmethod
+    def of(cls, store: Store, session_id: int) -> Events:
+        return cls(store.rows(SessionEventRow, session_id=session_id))
+
+    def last(self, name: str) -> Mapping[str, Any] | None:
+        """The detail of the newest event of that name."""
+        return next((row.detail for row in reversed(self.rows) if row.event == name), None)
+
+    def when(self, name: str) -> str:
+        """When it last happened, as UTC ISO text; "" for never."""
+        return next((row.at for row in reversed(self.rows) if row.event == name), "")
+
+    @property
+    def sensors(self) -> list[dict[str, Any]]:
+        """What every pre- and post-flight saw."""
+        flights = [row for row in self.rows if row.event in ("preflight", "postflight")]
+        return [dict(sensor) | {"when": row.event} for row in flights for sensor in row.detail["sensors"]]
+
+
+def stored_conf(store: Store, session: SessionRow) -> LabConf:
+    """The configuration of a session, as it was cut to fit. Raises `NotReadable` where this version cannot read it."""
+    text = store.rows(ConfigRow, id=session.config_id)[0].resolved_yaml
+    fitted = Events.of(store, session.id).last("fitted")
+    try:
+        merged = OmegaConf.merge(OmegaConf.structured(LabConf), OmegaConf.create(text))
+        if fitted is not None:
+            merged = OmegaConf.merge(merged, {"profile": fitted["profile"]})
+        conf = OmegaConf.to_object(merged)
+    except OmegaConfBaseException as error:
+        words = " ".join(str(error).split())
+        raise NotReadable(f"session {session.uid} was configured by another version: {words}") from error
+    assert isinstance(conf, LabConf)
+    return conf
+
+
+def plan_of(conf: LabConf, seed: str, quads: int) -> Plan:
+    """The plan of a part, made again from its seed."""
+    return make_plan(int(seed), quads, min(conf.profile.quads_per_launch, quads))
+
+
+def machine_key(store: Store, session: SessionRow) -> str:
+    return store.rows(MachineRow, id=session.machine_id)[0].key
+
+
+def fidelity_runs(store: Store, session: SessionRow) -> tuple[FidelityRun, ...]:
+    """The KL runs of a session. Raises `NotReadable` for rows of a version that did not store them whole."""
+    found = []
+    for row in store.rows(FidelityRow, session_id=session.id):
+        if "run" not in row.document:
+            raise NotReadable(f"session {session.uid}: its KL rows were written by an older version; run it again")
+        run = dict(row.document["run"])
+        document = {k: v for k, v in row.document.items() if k != "run"}
+        found.append(FidelityRun(**run | {"reasons": tuple(run["reasons"])}, document=document))
+    return tuple(found)
+
+
+def read_session(store: Store, session: SessionRow) -> Measured:
+    """One session as it was measured. Raises `NotReadable` unless it was measured to its end."""
+    events = Events.of(store, session.id)
+    ended = events.last("ab-done")
+    fitted = events.last("fitted")
+    if ended is None or fitted is None or events.last("measured") is None:
+        raise NotReadable(f"session {session.uid} was not measured to its end ({store.outcome(session.id)})")
+    conf, samples = stored_conf(store, session), read_samples(store, session.id)
+    aa, aa_seed, shared = aa_quads(store, session, samples)
+    return Measured(
+        uid=session.uid,
+        machine_key=machine_key(store, session),
+        conf=conf,
+        session=Session(
+            aa=aa,
+            ab=group_quads(samples, "ab"),
+            warm=[s for s in samples if s.part == "pilot" and s.attempt == fitted["attempt"]],
+            sensors=events.sensors,
+            plans={
+                "aa": plan_of(conf, aa_seed, conf.profile.aa_quads),
+                "ab": plan_of(conf, session.ab_seed, conf.quads),
+            },
+        ),
+        stopped=str(ended["stopped"]),
+        aa_from=shared,
+        fidelity=fidelity_runs(store, session),
+    )
+
+
+def aa_quads(store: Store, session: SessionRow, samples: Sequence[Sample]) -> tuple[list[QuadResult], str, str]:
+    """(quads of the A/A, seed of its coins, session that it was taken over from or "")."""
+    shared = Events.of(store, session.id).last("aa-shared")
+    if shared is None:
+        return group_quads(samples, "aa"), session.aa_seed, ""
+    owner = store.rows(SessionRow, uid=shared["session"])[0]
+    return group_quads(read_samples(store, owner.id), "aa"), owner.aa_seed, owner.uid
+
+
+def shared_aa(store: Store, session: SessionRow, conf: LabConf) -> SessionRow | None:
+    """The newest session whose A/A serves this one too, or None.
+
+    It has the same base arm, workload, machine, boot, environment, arm source and sizes, ended within `aa_hours`, and
+    this experiment has not used it before: a rerun has an A/A of its own.
+    """
+    used = set()
+    for other in store.rows(SessionRow, experiment_id=session.experiment_id):
+        if other.id != session.id:
+            used |= {other.uid, (Events.of(store, other.id).last("aa-shared") or {}).get("session")}
+    since = datetime.fromisoformat(session.started) - timedelta(hours=conf.thresholds.aa_hours)
+    same = {
+        name: getattr(session, name) for name in ("machine_id", "env_id", "code_id", "workload_id", "boot", "profile")
+    }
+    base = base_arm(store, session)
+    sizes = ("aa_quads", "quads_per_launch", "discard", "repeats")
+    for other in reversed(store.rows(SessionRow, **same)):
+        done = Events.of(store, other.id)
+        if other.id >= session.id or other.uid in used or not done.when("aa-done"):
+            continue
+        if datetime.fromisoformat(done.when("aa-done")) < since or base_arm(store, other) != base:
+            continue
+        profile = stored_conf(store, other).profile
+        if all(profile.__dict__[name] == conf.profile.__dict__[name] for name in sizes):
+            return other
+    return None
+
+
+def base_arm(store: Store, session: SessionRow) -> str:
+    """The hash of the base arm that a session ran."""
+    return arm_hashes(store, session)["base"]
+
+
+def arm_hashes(store: Store, session: SessionRow) -> dict[str, str]:
+    """Role -> hash of the arm that a session ran, model bytes included."""
+    noted = Events.of(store, session.id).last("arms")
+    if noted is None:
+        raise NotReadable(f"session {session.uid} was recorded by an older version, which did not note its arms")
+    return {role: store.rows(ArmRow, id=arm_id)[0].sha256 for role, arm_id in noted.items()}
+
+
+def others_no(store: Store, name: str, key: str, targets: Sequence[str], before: int | None) -> bool:
+    """Whether each other target key has a latest decision that says no; `before`: only decisions with a lower id."""
+    rows = [d for d in store.decisions(name) if before is None or d.id < before]
+    latest = {d.machine_key: d.verdict for d in rows}
+    said_no = [other for other, verdict in latest.items() if verdict.startswith(NO)]
+    others = [target for target in targets if not key.startswith(target)]
+    return all(any(other.startswith(target) for other in said_no) for target in others)
+
+
+def searches(store: Store, name: str, key: str | None = None) -> list[SessionRow]:
+    """The measured search sessions of an experiment, oldest first, of one machine key or of all."""
+    rows = [s for s in store.sessions(name) if s.purpose == "search" and Events.of(store, s.id).when("measured")]
+    return [s for s in rows if key is None or machine_key(store, s) == key]
+
+
+def confirmations(store: Store, name: str, search: SessionRow) -> list[SessionRow]:
+    """The measured sessions that confirm a search session, oldest first."""
+    rows = [s for s in store.sessions(name) if s.purpose == "confirm" and Events.of(store, s.id).when("measured")]
+    return [s for s in rows if confirmed_by(store, s) == search.uid]
+
+
+def confirmed_by(store: Store, session: SessionRow) -> str:
+    """The uid of the search session that a confirmation is of; "" for a search session."""
+    return str((Events.of(store, session.id).last("confirms") or {}).get("session", ""))
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When a decision is made: the day, the expiry that holds, and, for a replay, what was not there yet."""
+
+    as_of: date
+    expires_on: str
+    until: str = ""
+    before: int | None = None
+
+
+def judge_search(store: Store, name: str, search: SessionRow, moment: Moment) -> Judged:
+    """Read a search session with its confirmations and everything else that counts, and judge it."""
+    key = machine_key(store, search)
+
+    def known(session: SessionRow) -> bool:
+        return not moment.until or Events.of(store, session.id).when("measured") <= moment.until
+
+    done = [s for s in searches(store, name, key) if s.profile == search.profile and known(s)]
+    measured = read_session(store, search)
+    again = [read_session(store, s) for s in confirmations(store, name, search) if known(s)]
+    targets = measured.conf.experiment.targets
+    history = History(
+        done=len(done),
+        as_of=moment.as_of,
+        expires_on=date.fromisoformat(moment.expires_on),
+        others_no=others_no(store, name, key, targets, moment.before),
+    )
+    return judge_experiment(measured, again, history)
+
+
+def canonical(value: object) -> str:
+    """A document as text that is the same on every machine."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)

@@ -1,0 +1,79 @@
+"""Which session a run may go on with after its process has died, and what is left of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from engine import errors
+from lab.config import LabConf
+from lab.confirm import differences
+from lab.design import Role
+from lab.evidence import Events, stored_conf
+from lab.fingerprint import Fingerprint
+from lab.record import read_samples
+from lab.store import Store
+from lab.tables import SessionRow, WorkloadRow
+from oracles.contract import StackConfig
+
+
+class NotResumable(errors.FrontierError):
+    """There is no such session to go on with, or it would go on as something else."""
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a session left: `words` says how far it came."""
+
+    row: SessionRow
+    conf: LabConf
+    arm_ids: Mapping[Role, int]
+    token_ids: tuple[int, ...]
+    words: str
+
+
+def find(store: Store, name: str, uid: str | None) -> Left:
+    """The session `uid`, or the newest of the experiment that did not end. Raises `NotResumable`."""
+    rows = store.sessions(name)
+    open_ = [row for row in rows if store.outcome(row.id) != "finished"]
+    if uid is None:
+        if not open_:
+            raise NotResumable(f"{name}: none of its {len(rows)} sessions is left to go on with")
+        row = open_[-1]
+    else:
+        found = [row for row in rows if row.uid == uid]
+        if not found:
+            known = ", ".join(row.uid for row in open_) or "none"
+            raise NotResumable(f"{name} has no session {uid}; left to go on with: {known}")
+        row = found[0]
+        if row not in open_:
+            raise NotResumable(f"session {uid} is finished; frontier lab decide {name} judges it again")
+    arms = Events.of(store, row.id).last("arms")
+    if arms is None:
+        raise NotResumable(f"session {row.uid} was recorded by an older version; run the experiment again")
+    samples = read_samples(store, row.id)
+    taken = {part: len({s.block for s in samples if s.part == part and not s.warm_up}) for part in ("aa", "ab")}
+    token_ids = store.rows(WorkloadRow, id=row.workload_id)[0].token_ids
+    return Left(
+        row=row,
+        conf=stored_conf(store, row),
+        arm_ids={"base": arms["base"], "candidate": arms["candidate"]},
+        token_ids=tuple(token_ids),
+        words=f"{len(samples)} samples are kept ({taken['aa']} quads of A/A and {taken['ab']} of A/B were begun)",
+    )
+
+
+def require_same(
+    store: Store,
+    row: SessionRow,
+    print_: Fingerprint,
+    arms: Mapping[Role, StackConfig],
+    model: str,
+    model_sha256: str,
+) -> None:
+    """Raise `NotResumable` naming what is not as it was when the session began."""
+    found = differences(store, row, print_, arms, model, model_sha256)
+    if row.boot != print_.boot:
+        found.append("boot: the machine was started anew since")
+    if found:
+        raise NotResumable(f"session {row.uid} would go on as something else: {'; '.join(found)}; run it anew")

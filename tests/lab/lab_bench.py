@@ -1,0 +1,63 @@
+"""A lab of invented workers, whole: runs, confirmations and resumed sessions in one database."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from lab_fakes import Bytes, Machine, gate_that_says, model_folder
+
+from engine import machine
+from lab import run, session
+from lab.run import RunResult, confirm_experiment, resume_experiment, run_experiment
+from lab.store import Store
+
+SMALL = ("profile.aa_quads=4", "profile.prompt_tokens=8")
+DAY = date(2026, 12, 1)
+
+
+class Lab:
+    """One database, one folder and one invented machine. `later`: minutes that have passed for a confirmation."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.said, self.later = path, [], 0.0
+        self.world = Machine(machine().key, noise=0.004)
+        self.url = str(path / "lab.sqlite")
+
+    def around(self, status: str = "PASS", **more: object) -> dict[str, object]:
+        return {
+            "say": self.said.append,
+            "url": self.url,
+            "out": self.path / "outputs",
+            "start": self.world.start,
+            "gate": gate_that_says(status, **more),
+            "as_of": DAY,
+            "clock": self.world.clock,
+            "lock": self.path / "timing.lock",
+            "now": lambda: datetime.now(UTC) + timedelta(minutes=self.later),
+        }
+
+    def run(
+        self, name: str = "kv8", *words: str, profile: str = "full", status: str = "PASS", **more: object
+    ) -> RunResult:
+        small = SMALL if profile == "full" else SMALL[1:]
+        return run_experiment(name, profile=profile, overrides=(*small, *words), **self.around(status, **more))
+
+    def confirm(self, name: str = "kv8", *, later: float = 31) -> RunResult:
+        self.later = later
+        return confirm_experiment(name, **self.around())
+
+    def resume(self, name: str = "kv8", uid: str | None = None) -> RunResult:
+        return resume_experiment(name, uid, **self.around())
+
+    def store(self) -> Store:
+        return Store.open(self.url)
+
+
+def make_lab(path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
+    folder = model_folder(path / "model")
+    monkeypatch.setattr(run, "resolve_model", lambda _name, progress: folder)
+    monkeypatch.setattr(run, "load_tokenizer", lambda _folder: Bytes())
+    monkeypatch.setattr(session.time, "sleep", lambda _s: None)
+    return Lab(path)
