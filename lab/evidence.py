@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -66,13 +68,20 @@ def stored_conf(store: Store, session: SessionRow) -> LabConf:
     text = store.rows(ConfigRow, id=session.config_id)[0].resolved_yaml
     fitted = Events.of(store, session.id).last("fitted")
     try:
-        merged = OmegaConf.merge(OmegaConf.structured(LabConf), OmegaConf.create(text))
-        if fitted is not None:
-            merged = OmegaConf.merge(merged, {"profile": fitted["profile"]})
-        conf = OmegaConf.to_object(merged)
+        return copy.deepcopy(_restored(text, canonical(fitted["profile"]) if fitted else ""))
     except OmegaConfBaseException as error:
         words = " ".join(str(error).split())
         raise NotReadable(f"session {session.uid} was configured by another version: {words}") from error
+
+
+@functools.lru_cache(maxsize=32)
+def _restored(text: str, profile: str) -> LabConf:
+    """A configuration from its YAML and the JSON of its fitted profile. A session is read several times in a verdict,
+    and this is slow."""
+    merged = OmegaConf.merge(OmegaConf.structured(LabConf), OmegaConf.create(text))
+    if profile:
+        merged = OmegaConf.merge(merged, {"profile": json.loads(profile)})
+    conf = OmegaConf.to_object(merged)
     assert isinstance(conf, LabConf)
     return conf
 

@@ -70,9 +70,11 @@ def read_samples(store: Store, session_id: int) -> list[Sample]:
 
 @dataclass(frozen=True, kw_only=True)
 class NewSession:
-    """What a session is, before anything is measured. purpose: "search" or "confirm"; seeds: of each part's coins."""
+    """What a session is, before anything is measured. yaml: the configuration as text; purpose: "search" or "confirm";
+    seeds: of each part's coins."""
 
     conf: LabConf
+    yaml: str
     print: Fingerprint
     uid: str
     purpose: str
@@ -94,7 +96,7 @@ class SessionRecord:
     @classmethod
     def begin(cls, store: Store, new: NewSession) -> SessionRecord:
         """Insert the rows of a new session."""
-        conf, print_ = new.conf, new.print
+        conf, print_, sha = new.conf, new.print, hashlib.sha256(new.yaml.encode()).hexdigest()
         experiment_id = declare(store, conf)
         arm_ids = {role: _arm(store, experiment_id, role, config, new) for role, config in new.arms.items()}
         store.set_state(experiment_id, "measuring")
@@ -104,7 +106,7 @@ class SessionRecord:
             machine_id=_machine(store, print_),
             env_id=_env(store, print_),
             code_id=_code(store, print_),
-            config_id=store.once(ConfigRow(sha256=conf.sha256, resolved_yaml=conf.as_yaml()), sha256=conf.sha256),
+            config_id=store.once(ConfigRow(sha256=sha, resolved_yaml=new.yaml), sha256=sha),
             workload_id=_workload(store, conf, new.token_ids),
             purpose=new.purpose,
             profile=conf.profile.name,

@@ -203,9 +203,11 @@ def _new_session(
     name = conf.experiment.name
     model_sha256 = fingerprint.model_sha256(Path(arms["base"].model))
     uid, folder = new_folder(around.out, name)
-    (folder / "config.yaml").write_text(conf.as_yaml(), encoding="utf-8")
+    yaml = conf.as_yaml()
+    (folder / "config.yaml").write_text(yaml, encoding="utf-8")
     new = NewSession(
         conf=conf,
+        yaml=yaml,
         print=print_,
         uid=uid,
         purpose=purpose,

@@ -113,6 +113,7 @@ class MeasuringSession:
             record=record.sample,
             tick=tick,
             inspect=inspect,
+            read_sensors=sensors.read,
             clock=self.clock,
         )
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import functools
+import itertools
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -9,12 +13,16 @@ import pytest
 from lab_fakes import Bytes, Machine, gate_that_says, model_folder
 
 from engine import machine
-from lab import run, session
+from lab import fingerprint, run, session
+from lab.config import LabConf, compose
+from lab.design import session_seed
 from lab.run import RunResult, confirm_experiment, resume_experiment, run_experiment
+from lab.sensors import Reading
 from lab.store import Store
 
 SMALL = ("profile.aa_quads=4", "profile.prompt_tokens=8")
 DAY = date(2026, 12, 1)
+STILL = Reading(at=0, load1=0.0, steal_s=0.0, cpu_s=None, swap_in_bytes=0, free_bytes=2**40, throttles=0)
 
 
 class Lab:
@@ -60,4 +68,30 @@ def make_lab(path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
     monkeypatch.setattr(run, "resolve_model", lambda _name, progress: folder)
     monkeypatch.setattr(run, "load_tokenizer", lambda _folder: Bytes())
     monkeypatch.setattr(session.time, "sleep", lambda _s: None)
+    monkeypatch.setattr(session.sensors, "read", lambda: STILL)
+    monkeypatch.setattr(run, "compose", compose_once)
+    number = itertools.count()
+
+    def seed(name: str, _uid: str, part: str) -> int:
+        """The coins do not depend on the time of the test."""
+        return session_seed(name, f"session {next(number) // 2}", part)
+
+    monkeypatch.setattr(run, "session_seed", seed)
+    taken = fingerprint_here()
+    monkeypatch.setattr(fingerprint, "take", lambda: taken)
     return Lab(path)
+
+
+def compose_once(name: str, overrides: Sequence[str], folder: Path | None) -> LabConf:
+    return copy.deepcopy(_composed(name, tuple(overrides), folder))
+
+
+@functools.cache
+def _composed(name: str, overrides: tuple[str, ...], folder: Path | None) -> LabConf:
+    return compose(name, overrides, folder=folder)
+
+
+@functools.cache
+def fingerprint_here() -> fingerprint.Fingerprint:
+    """Taken once: it asks git and the compiler."""
+    return fingerprint.take()

@@ -23,7 +23,8 @@ class World:
 
     drift: linear over the session; wave: amplitude of a slow sine; first: penalty of a quad's first slot; tails:
     degrees of freedom of Student noise; lag: AR(1) coefficient; bad: a quarter of the session is slower by this and
-    five times as noisy; launch: sd of a process's own speed.
+    five times as noisy; bad_session: one session of four is as a whole; burst: a neighbour slows about
+    an eighth of the samples, in runs of six, by this; launch: sd of a process's own speed.
     """
 
     drift: float = 0.0
@@ -32,6 +33,8 @@ class World:
     tails: float = 0.0
     lag: float = 0.0
     bad: float = 0.0
+    bad_session: float = 0.0
+    burst: float = 0.0
     launch: float = 0.0
     noise: float = 1.0
 
@@ -54,6 +57,15 @@ def launch_means(
         begin = rng.random((sessions, 1)) * 0.75
         inside = (at >= begin) & (at < begin + 0.25)
         log_t = np.where(inside, 5 * log_t + world.bad, log_t)
+    if world.bad_session:
+        worse = (np.arange(sessions) % 4 == 0)[:, None]
+        log_t = np.where(worse, 5 * log_t + world.bad_session * (1 + 4 * at), log_t)
+    if world.burst:
+        begins = rng.random((sessions, steps)) < 1 / 48
+        busy = np.zeros((sessions, steps), dtype=bool)
+        for after in range(6):
+            busy[:, after:] |= begins[:, : steps - after]
+        log_t = log_t + world.burst * busy
     log_t = log_t.reshape(sessions, n, 2, 4)
     log_t[..., 0] += world.first
     luck = world.launch * rng.normal(size=(sessions, n if relaunch else 1, 1, 2))
