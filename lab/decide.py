@@ -172,6 +172,10 @@ def _no(facts: Facts, delete: str) -> str:
     return delete if facts.others_no else "no gain on this machine key"
 
 
+def _asks_frontier(facts: Facts) -> bool:
+    return facts.on_frontier is None and facts.primary == "win" and facts.guardrails == "worse"
+
+
 def _findings(facts: Facts) -> tuple[str, ...]:
     primary = {
         "win": "the primary wins by at least delta",
@@ -188,5 +192,5 @@ def _findings(facts: Facts) -> tuple[str, ...]:
         f"confirmed: {facts.confirmed}",
         *(("the gate allows opt-in use only",) if facts.opt_in_only else ()),
         *(("the time cap ended the run between two looks",) if facts.time_capped else ()),
-        *(("no scorecard says whether it is on the frontier",) if facts.on_frontier is None else ()),
+        *(("no scorecard says whether it is on the frontier",) if _asks_frontier(facts) else ()),
     )

@@ -52,14 +52,9 @@ class Sensor:
     status: Literal["ok", "dirty", "not judged"]
 
     def __str__(self) -> str:
-        return words(self.name, self.value, self.limit, self.status)
-
-
-def words(name: str, value: float | None, limit: float, status: str) -> str:
-    """A sensor in words."""
-    if value is None:
-        return f"{name} not judged (cannot be read)"
-    return f"{name} {value:.3g} ({status}, limit {limit:.3g})"
+        if self.value is None:
+            return f"{self.name} not judged (cannot be read)"
+        return f"{self.name} {self.value:.3g} ({self.status}, limit {self.limit:.3g})"
 
 
 def throttle_count(folder: Path = CPU_FOLDER) -> int | None:

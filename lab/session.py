@@ -80,11 +80,8 @@ class MeasuringSession:
             raise fingerprint.NotPairable(f"{' and '.join(changed)} changed while the session was measured")
 
     def notes(self, store: Store, record: SessionRecord) -> list[str]:
-        """What was cut to fit, and what the machine's sensors objected to."""
-        events = Events.of(store, record.session_id)
-        cut = list((events.last("fitted") or {}).get("notes", ()))
-        objected = [s for s in events.sensors if s["status"] != "ok"]
-        return cut + [f"{s['when']}: {sensors.words(s['name'], s['value'], s['limit'], s['status'])}" for s in objected]
+        """What was cut to fit."""
+        return list((Events.of(store, record.session_id).last("fitted") or {}).get("notes", ()))
 
     def bench(self, record: SessionRecord, arms: Mapping[Role, StackConfig], part: str, samples: int) -> Bench:
         """A bench on `arms` whose progress counts `samples`."""

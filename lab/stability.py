@@ -73,7 +73,7 @@ def _over(value: float, limit: float, what: str, kind: Kind, form: str = "{:.1f}
     value = six_digits(value)
     if not value <= limit:  # nan and infinity are beyond any limit
         shown = form.format(100 * value) if math.isfinite(value) else "unbounded"
-        yield Finding(kind, f"{what} {shown} above {form.format(100 * limit)}")
+        yield Finding(kind, f"{what} {shown}, above {form.format(100 * limit)}")
 
 
 def judge_cell(conf: LabConf, session: Session, metric: str, delta: float) -> Cell:
@@ -97,7 +97,8 @@ def aa_checks(conf: LabConf, aa: Sequence[QuadResult], metric: str, delta: float
     """The A/A: no difference, an interval and an MDE within delta, a spread within the class, no memory."""
     launches = full_launches(aa, metric, min(conf.profile.quads_per_launch, conf.profile.aa_quads))
     if len(launches) < 2:
-        yield Finding("precision", f"A/A: {len(launches)} whole launches, at least 2 are needed")
+        whole = "1 whole launch" if launches else "no whole launch"
+        yield Finding("precision", f"A/A: {whole}, at least 2 are needed")
         return
     means = [six_digits(mean) for mean in launch_means(launches)]
     p, limit = six_digits(stats.wilcoxon_two_sided(means)), conf.thresholds.aa_p

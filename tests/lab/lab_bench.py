@@ -63,8 +63,9 @@ class Lab:
         return Store.open(self.url)
 
 
-def make_lab(path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
-    folder = model_folder(path / "model")
+def make_lab(path: Path, monkeypatch: pytest.MonkeyPatch, *, begun: bool = False) -> Lab:
+    """A lab in `path`; `begun`: its model is there already."""
+    folder = path / "model" if begun else model_folder(path / "model")
     monkeypatch.setattr(run, "resolve_model", lambda _name, progress: folder)
     monkeypatch.setattr(run, "load_tokenizer", lambda _folder: Bytes())
     monkeypatch.setattr(session.time, "sleep", lambda _s: None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -305,6 +306,38 @@ def test_a_killed_run_goes_on_where_it_was(lab: Lab, monkeypatch: pytest.MonkeyP
         whole = [s for s in before if s.part == "aa" and s.launch == 0 and not s.warm_up]
         if len(whole) == 8:
             assert [s for quad in group_quads(after, "aa")[:2] for s in quad.samples] == whole
+        assert [r.state for r in replay(store, "kv8")] == ["same"]
+
+
+KILLED_RUN = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import pytest
+from lab_bench import make_lab
+lab = make_lab(Path(sys.argv[2]), pytest.MonkeyPatch(), begun=True)
+real = lab.world.clock
+def clock():
+    if lab.world.samples == 45:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return real()
+lab.world.clock = clock
+lab.run()
+"""
+
+
+@pytest.mark.matrix
+def test_a_run_that_was_killed_by_the_system_goes_on(lab: Lab) -> None:
+    words = [sys.executable, "-c", KILLED_RUN, str(Path(__file__).parent), str(lab.path)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    with lab.store() as store:
+        row = store.sessions("kv8")[0]
+        assert (store.outcome(row.id), len(read_samples(store, row.id))) == ("open", 44)
+    assert lab.resume().row == "4"
+    with lab.store() as store:
+        quads = group_quads(read_samples(store, row.id), "ab")
+        assert [quad.block for quad in quads] == list(range(16))
         assert [r.state for r in replay(store, "kv8")] == ["same"]
 
 

@@ -97,7 +97,7 @@ def test_the_limits_of_the_class_hold_for_the_sd() -> None:
 
 
 def test_too_few_launches_and_equal_numbers_are_never_stable() -> None:
-    assert cell(session(aa=samples("aa", 0.004, 1)[:8])).reasons == ("A/A: 1 whole launches, at least 2 are needed",)
+    assert cell(session(aa=samples("aa", 0.004, 1)[:8])).reasons == ("A/A: 1 whole launch, at least 2 are needed",)
     assert any("same number" in reason for reason in cell(session(aa=samples("aa", 0.0, 1))).reasons)
 
 
@@ -126,7 +126,7 @@ def test_outliers_are_counted_against_a_robust_sd() -> None:
 def test_steal_heat_and_clocks() -> None:
     stolen = [replace(s, steal=0.02) for s in samples("ab", 0.004, 2)]
     aa = [replace(s, steal=0.001) for s in samples("aa", 0.004, 1)]
-    assert "steal during the samples 1.05 % above 1.00 %" in cell(session(aa=aa, ab=stolen)).reasons
+    assert "steal during the samples 1.05 %, above 1.00 %" in cell(session(aa=aa, ab=stolen)).reasons
     for name in ("thermal", "clocks", "load per core"):
         hot = SENSOR | {"name": name, "value": 2.0, "status": "dirty", "when": "postflight"}
         assert cell(session(sensors=[hot])).reasons == (f"postflight: {name} 2, limit 0",)
@@ -160,9 +160,9 @@ def test_a_counted_metric_needs_equal_counts_and_no_clock() -> None:
     hot = SENSOR | {"value": 2.0, "status": "dirty"}
     assert cell(session(aa=samples("aa", 0.5, 1), sensors=[hot], warm=[]), "kv_bytes").state == "stable"
     uneven = [replace(s, kv_bytes=100 + 2 * (i % 2)) for i, s in enumerate(samples("ab", 0.004, 2))]
-    assert cell(session(ab=uneven), "kv_bytes").reasons == ("A/B: spread of the counts 1.96 % above 1.00 %",)
+    assert cell(session(ab=uneven), "kv_bytes").reasons == ("A/B: spread of the counts 1.96 %, above 1.00 %",)
     other = [replace(s, kv_bytes=102 if s.role == "candidate" else 100) for s in samples("aa", 0.004, 1)]
-    assert cell(session(aa=other), "kv_bytes").reasons == ("A/A: the counts differ by 1.96 % above 1.00 %",)
+    assert cell(session(aa=other), "kv_bytes").reasons == ("A/A: the counts differ by 1.96 %, above 1.00 %",)
 
 
 @pytest.mark.parametrize("metric", [METRIC, "kv_bytes"])
