@@ -1,4 +1,4 @@
-"""Which session a run may go on with after its process has died, and what is left of it."""
+"""Which session a run may go on with after its process has died, what is left of it, and how many more there may be."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ from engine import errors
 from lab.config import LabConf
 from lab.confirm import differences
 from lab.design import Role
-from lab.evidence import Events, stored_conf
+from lab.evidence import Events, searches, stored_conf
 from lab.fingerprint import Fingerprint
 from lab.record import read_samples
 from lab.store import Store
-from lab.tables import SessionRow, WorkloadRow
+from lab.tables import CodeRow, SessionRow, WorkloadRow
 from oracles.contract import StackConfig
 
 
 class NotResumable(errors.FrontierError):
     """There is no such session to go on with, or it would go on as something else."""
+
+
+class SessionsSpent(errors.FrontierError):
+    """An experiment has had the sessions that it may have: one more would be a retry until it wins."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +36,29 @@ class Left:
     words: str
 
 
+def require_sessions_left(store: Store, conf: LabConf, print_: Fingerprint) -> None:
+    """Raise `SessionsSpent` where `max_sessions` search sessions of the same source have ended on this machine. A
+    profile that decides nothing may be run as often as one likes."""
+    e, limit = conf.experiment, conf.thresholds.max_sessions
+    rows = [s for s in searches(store, e.name, print_.machine_key) if s.profile == conf.profile.name]
+    codes = {row.id: row.arms_sha256 for row in store.rows(CodeRow)}
+    same = [row for row in rows if codes[row.code_id] == print_.code.arms_sha256]
+    if conf.profile.decides and len(same) >= limit:
+        raise SessionsSpent(
+            f"{e.name} has had its {limit} sessions on {print_.machine_key} (thresholds.max_sessions); "
+            f"frontier lab decide {e.name} says what they come to"
+        )
+
+
+def unfinished(store: Store, name: str) -> list[SessionRow]:
+    """The sessions of an experiment that did not end, oldest first."""
+    return [row for row in store.sessions(name) if store.outcome(row.id) != "finished"]
+
+
 def find(store: Store, name: str, uid: str | None) -> Left:
     """The session `uid`, or the newest of the experiment that did not end. Raises `NotResumable`."""
     rows = store.sessions(name)
-    open_ = [row for row in rows if store.outcome(row.id) != "finished"]
+    open_ = unfinished(store, name)
     if uid is None:
         if not open_:
             raise NotResumable(f"{name}: none of its {len(rows)} sessions is left to go on with")
@@ -46,7 +69,7 @@ def find(store: Store, name: str, uid: str | None) -> Left:
             known = ", ".join(row.uid for row in open_) or "none"
             raise NotResumable(f"{name} has no session {uid}; left to go on with: {known}")
         row = found[0]
-        if row not in open_:
+        if row.id not in [other.id for other in open_]:
             raise NotResumable(f"session {uid} is finished; frontier lab decide {name} judges it again")
     arms = Events.of(store, row.id).last("arms")
     if arms is None:

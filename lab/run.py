@@ -139,7 +139,8 @@ def run_experiment(
     """Run one experiment and decide. `surroundings`: fields of `Surroundings`.
 
     A failure is recorded in the database before its error passes on; it never becomes a verdict.
-    Errors: what `compose`, the workers and the gate raise; `LeverNotApplied`, `NotPairable`, `TimingBusy`.
+    Errors: what `compose`, the workers and the gate raise; `LeverNotApplied`, `NotPairable`, `SessionsSpent`,
+    `TimingBusy`.
     """
     around = Surroundings(**surroundings)
     conf = compose(name, [f"profile={profile}", *overrides], folder=experiments)
@@ -149,6 +150,9 @@ def run_experiment(
         arms = stack_configs(conf, model, around.blas)
         token_ids = prompt_ids(model, 0, conf.profile.prompt_tokens)
         with Store.open(around.url) as store:
+            resume.require_sessions_left(store, conf, print_)
+            for row in resume.unfinished(store, name):
+                around.say(f"session {row.uid} did not end: frontier lab resume {name} goes on with it")
             return _new_session(store, conf, arms, token_ids, print_, "search", {}, around)
 
 

@@ -14,17 +14,19 @@ from pathlib import Path
 
 import pytest
 from lab_bench import DAY, Lab, make_lab
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine
+from sqlalchemy import text as sql
 
 from engine import machine
-from lab import deciding, fingerprint
+from lab import cli, deciding, fingerprint
 from lab.confirm import NotConfirmable
 from lab.deciding import NothingToDecide, decide_again, replay
 from lab.evidence import Moment, confirmations, judge_search, searches, shared_aa, stored_conf
+from lab.fingerprint import NotPairable
 from lab.lock import TimingBusy, hold_timing
 from lab.measure import group_quads
 from lab.record import read_samples
-from lab.resume import NotResumable
+from lab.resume import NotResumable, SessionsSpent
 from lab.store import Store
 from lab.tables import ComparisonRow, SessionEventRow, SessionRow
 from lab.verdict import Judged
@@ -179,8 +181,8 @@ def edit(lab: Lab, table: str, statement: str) -> None:
     """Change rows that the triggers protect."""
     engine = create_engine(f"sqlite:///{lab.url}")
     with engine.begin() as connection:
-        connection.execute(text(f"DROP TRIGGER {table}_no_update"))
-        assert connection.execute(text(statement)).rowcount
+        connection.execute(sql(f"DROP TRIGGER {table}_no_update"))
+        assert connection.execute(sql(statement)).rowcount
     engine.dispose()
 
 
@@ -373,6 +375,37 @@ def test_the_cap_counts_what_a_dead_process_used(lab: Lab, monkeypatch: pytest.M
     assert (primary.look.quads, result.verdict) == (6, "undecided: time")  # 8 for a run that never died
 
 
+@pytest.mark.matrix
+def test_a_fourth_session_of_the_same_source_is_refused(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(3):
+        lab.run()
+    with pytest.raises(SessionsSpent, match=r"has had its 3 sessions on .*max_sessions.*frontier lab decide kv8"):
+        lab.run()
+    lab.run(profile="quick")
+    taken = fingerprint.take()
+    repaired = replace(taken, code=replace(taken.code, arms_sha256="0" * 64))
+    monkeypatch.setattr(fingerprint, "take", lambda: repaired)
+    monkeypatch.setattr(fingerprint, "arms_sha256", lambda: "0" * 64)
+    lab.run()
+
+
+def test_a_run_says_which_session_did_not_end(lab: Lab) -> None:
+    lab.world.crash_at = 9
+    with pytest.raises(OracleCrashed):
+        lab.run(profile="quick")
+    lab.world.crash_at = -1
+    lab.run(profile="quick")
+    assert any(line.endswith("did not end: frontier lab resume kv8 goes on with it") for line in lab.said)
+
+
+def test_source_that_changes_under_a_session_ends_it(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fingerprint, "arms_sha256", lambda: "0" * 64)
+    with pytest.raises(NotPairable, match="the source of engine or oracles changed while the session was measured"):
+        lab.run(profile="quick")
+    with lab.store() as store:
+        assert store.outcome(store.sessions("kv8")[0].id) == "failed"
+
+
 def test_what_cannot_be_resumed(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NotResumable, match="none of its 0 sessions"):
         lab.resume()
@@ -489,6 +522,29 @@ def test_an_edited_sample_changes_the_verdict_and_a_replay_that_reads_it_does_no
         (found,) = replay(store, "kv8")
         assert found.stored_verdict == "row 4: confirm (counted)"
         assert found.verdict == "row 2: rerun"
+
+
+def test_the_commands(lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("FRONTIER_DB", lab.url)
+    monkeypatch.setenv("FRONTIER_BLAS", "bundled")
+    monkeypatch.chdir(ROOT)
+    lab.run()
+    assert cli.main(["lab", "decide", "kv8", "--as-of", "2026-12-02", "--json"]) == 0
+    (decided,) = last(capsys.readouterr().out)["decisions"]
+    assert (decided["row"], decided["verdict"]) == ("4", "confirm (counted)")
+    assert cli.main(["lab", "replay", "kv8"]) == 0
+    assert "replayed 2 decisions of kv8: 2 same, 0 other, 0 not readable" in capsys.readouterr().out
+    edit(lab, "sample", EDIT)
+    assert cli.main(["lab", "replay", "kv8", "--json"]) == 1
+    found = last(capsys.readouterr().out)["decisions"]
+    assert [row["fault"] for row in found] == [True, True]
+    assert cli.main(["lab", "replay", "kv8"]) == 1
+    assert "stored row 4: confirm (counted); from the rows row 2: rerun" in capsys.readouterr().out
+
+
+def last(text: str) -> dict[str, list[dict[str, object]]]:
+    document: dict[str, list[dict[str, object]]] = json.loads(text.strip().splitlines()[-1])
+    return document
 
 
 def test_another_analysis_prints_both_and_is_no_fault(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
