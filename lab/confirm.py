@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from engine import errors
 from lab.config import LabConf, LookConf
 from lab.design import Role
-from lab.evidence import Events, confirmations, confirmed_by, stored_conf
+from lab.evidence import QUICK, Events, confirmations, confirmed_by, stored_conf
 from lab.fingerprint import Code, Fingerprint
 from lab.record import arm_sha256
 from lab.store import Store
@@ -41,7 +41,7 @@ def pending(store: Store, name: str, machine_key: str) -> Pending:
             f"{name} has no decision on machine key {machine_key} to confirm (decisions on: {known}); "
             f"frontier lab run {name}"
         )
-    last = here[-1]
+    last = [*here[-1:], *(d for d in here if d.verdict != QUICK)][-1]  # a quick run takes nothing back
     if last.rule_row not in ("4", "5") or not last.verdict.startswith("confirm"):
         raise NotConfirmable(f"{name}: nothing to confirm, its newest decision is row {last.rule_row}: {last.verdict}")
     session = store.rows(SessionRow, id=last.session_id)[0]

@@ -31,6 +31,7 @@ from lab.tables import (
 )
 from lab.verdict import History, Judged, Measured, judge_experiment
 
+QUICK = "undecided: quick profile"
 NO = ("no gain", "not default", "delete")
 
 
@@ -187,8 +188,9 @@ def arm_hashes(store: Store, session: SessionRow) -> dict[str, str]:
 
 
 def others_no(store: Store, name: str, key: str, targets: Sequence[str], before: int | None) -> bool:
-    """Whether each other target key has a latest decision that says no; `before`: only decisions with a lower id."""
-    rows = [d for d in store.decisions(name) if before is None or d.id < before]
+    """Whether each other target key has a latest decision that says no; `before`: only decisions with a lower id. A
+    quick run takes nothing back."""
+    rows = [d for d in store.decisions(name) if (before is None or d.id < before) and d.verdict != QUICK]
     latest = {d.machine_key: d.verdict for d in rows}
     said_no = [other for other, verdict in latest.items() if verdict.startswith(NO)]
     others = [target for target in targets if not key.startswith(target)]

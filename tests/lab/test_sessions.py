@@ -52,13 +52,14 @@ def events(store: Store, uid: str, name: str) -> list[dict[str, object]]:
 
 def test_a_confirmation_has_another_prompt_and_makes_the_default(lab: Lab) -> None:
     search = lab.run()
+    lab.run(profile="quick")  # takes nothing back
     result = lab.confirm()
     assert (result.purpose, result.row, result.verdict) == (
         "confirm", "3", "default on this machine key (counted)",
     )  # fmt: skip
     assert any(reason.startswith("published estimate: +257.") for reason in result.reasons)
     with lab.store() as store:
-        first, second = store.sessions("kv8")
+        first, _, second = store.sessions("kv8")
         assert (first.purpose, second.purpose) == ("search", "confirm")
         assert first.workload_id != second.workload_id
         assert (first.ab_seed, first.aa_seed) != (second.ab_seed, second.aa_seed)
