@@ -163,7 +163,7 @@ def confirm_experiment(name: str, **surroundings: Any) -> RunResult:
     Errors: `NotConfirmable`, and those of `run_experiment`.
     """
     around = Surroundings(**surroundings)
-    with hold_timing(f"frontier lab confirm {name}", around.lock), Store.open(around.url) as store:
+    with Store.open(around.url) as store:
         print_ = fingerprint.take()
         asked = confirm.pending(store, name, print_.machine_key)
         confirm.require_time_apart(store, asked, print_, around.now())
@@ -173,7 +173,8 @@ def confirm_experiment(name: str, **surroundings: Any) -> RunResult:
         confirm.require_same(store, asked.search, print_, arms, conf.model, fingerprint.model_sha256(model))
         token_ids = prompt_ids(model, asked.number, conf.profile.prompt_tokens)
         confirms = {"session": asked.search.uid, "decision": asked.decision_id, "prompt": asked.number}
-        return _new_session(store, conf, arms, token_ids, print_, "confirm", confirms, around)
+        with hold_timing(f"frontier lab confirm {name}", around.lock):
+            return _new_session(store, conf, arms, token_ids, print_, "confirm", confirms, around)
 
 
 def resume_experiment(name: str, uid: str | None = None, **surroundings: Any) -> RunResult:
@@ -182,14 +183,18 @@ def resume_experiment(name: str, uid: str | None = None, **surroundings: Any) ->
     Errors: `NotResumable`, and those of `run_experiment`.
     """
     around = Surroundings(**surroundings)
-    with hold_timing(f"frontier lab resume {name}", around.lock), Store.open(around.url) as store:
+    with Store.open(around.url) as store:
         left = resume.find(store, name, uid)
         print_ = fingerprint.take()
         model = Path(resolve_model(left.conf.model, progress=around.progress))
         arms = stack_configs(left.conf, model, around.blas)
         resume.require_same(store, left.row, print_, arms, left.conf.model, fingerprint.model_sha256(model))
-        around.say(f"session {left.row.uid}: {left.words}")
-        with SessionRecord.reopen(store, left.row, left.arm_ids) as record:
+        # A session that another process is measuring looks like one that was left; that process has the lock.
+        with (
+            hold_timing(f"frontier lab resume {name}", around.lock),
+            SessionRecord.reopen(store, left.row, left.arm_ids) as record,
+        ):
+            around.say(f"session {left.row.uid}: {left.words}")
             record.event("resumed", {"samples": record.samples})
             return _finish(store, record, left.conf, arms, left.token_ids, print_, left.row, around)
 

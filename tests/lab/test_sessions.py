@@ -407,6 +407,16 @@ def test_source_that_changes_under_a_session_ends_it(lab: Lab, monkeypatch: pyte
         assert store.outcome(store.sessions("kv8")[0].id) == "failed"
 
 
+def test_a_session_that_is_being_measured_is_not_resumed(lab: Lab) -> None:
+    lab.world.crash_at = 9
+    with pytest.raises(OracleCrashed):
+        lab.run(profile="quick")
+    lab.world.crash_at = -1
+    with hold_timing("frontier lab run kv8", lab.path / "timing.lock"), pytest.raises(TimingBusy, match="runs 'front"):
+        lab.resume()
+    assert lab.resume().verdict == "undecided: quick profile"
+
+
 def test_what_cannot_be_resumed(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NotResumable, match="none of its 0 sessions"):
         lab.resume()
