@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 from lab_fakes import Bytes, Machine, gate_that_says, model_folder
+from sqlalchemy import create_engine
+from sqlalchemy import text as sql
 
 from engine import machine
 from lab import fingerprint, run, session
@@ -22,6 +24,8 @@ from lab.store import Store
 
 SMALL = ("profile.aa_quads=4", "profile.prompt_tokens=8")
 DAY = date(2026, 12, 1)
+OURS = ("experiment.kind=ours", "experiment.guardrails=[prefill_tok_s]", "experiment.delta=null")
+TIMED = (*OURS, "experiment.primary=decode_tok_s", "experiment.targets=[a-key,another]")
 STILL = Reading(at=0, load1=0.0, steal_s=0.0, cpu_s=None, swap_in_bytes=0, free_bytes=2**40, throttles=0)
 
 
@@ -96,3 +100,12 @@ def _composed(name: str, overrides: tuple[str, ...], folder: Path | None) -> Lab
 def fingerprint_here() -> fingerprint.Fingerprint:
     """Taken once: it asks git and the compiler."""
     return fingerprint.take()
+
+
+def edit(lab: Lab, table: str, statement: str) -> None:
+    """Change rows that the triggers protect."""
+    engine = create_engine(f"sqlite:///{lab.url}")
+    with engine.begin() as connection:
+        connection.execute(sql(f"DROP TRIGGER {table}_no_update"))
+        assert connection.execute(sql(statement)).rowcount
+    engine.dispose()
