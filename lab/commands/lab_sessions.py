@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lab.commands import example
 from lab.console import Output, progress_callback
 
 if TYPE_CHECKING:
@@ -17,19 +18,33 @@ if TYPE_CHECKING:
 
 def add_parsers(actions: Any) -> None:
     """The subcommands of this module."""
-    confirm = actions.add_parser("confirm", help="measure the confirmation that the newest decision asks for")
+    confirm = actions.add_parser(
+        "confirm",
+        help="measure the confirmation that the newest decision asks for",
+        epilog=example("frontier lab confirm kv8"),
+    )
     confirm.add_argument("name")
-    resume = actions.add_parser("resume", help="go on with a session whose process has died; nothing is measured twice")
+    resume = actions.add_parser(
+        "resume",
+        help="go on with a session whose process has died; nothing is measured twice",
+        epilog=example("frontier lab resume kv8"),
+    )
     resume.add_argument("name")
     resume.add_argument("session", nargs="?", help="its id (default: the newest that did not end)")
     for parser in (confirm, resume):
         parser.add_argument("--out", type=Path, default=Path("outputs"), help="folder of the run's files")
-    decide = actions.add_parser("decide", help="decide again from the database, without measuring")
+    decide = actions.add_parser(
+        "decide",
+        help="decide again from the database, without measuring",
+        epilog=example("frontier lab decide kv8 --as-of 2026-12-29"),
+    )
     decide.add_argument("name")
     decide.add_argument("--as-of", metavar="DATE", help="judge as of this day (default: today)")
     decide.add_argument("--machine", metavar="KEY", help="one machine key (default: each that measured it)")
     replay = actions.add_parser(
-        "replay", help="judge every decision again from its raw samples; exit code 1 if one differs"
+        "replay",
+        help="judge every decision again from its raw samples; exit code 1 if one differs",
+        epilog=example("frontier lab replay kv8"),
     )
     replay.add_argument("name")
 
