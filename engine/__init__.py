@@ -28,11 +28,17 @@ if TYPE_CHECKING:
     from engine.backend import memory as memory
     from engine.backend import openblas_path as openblas_path
     from engine.backend import use_blas as use_blas
-    from engine.config import LEVERS as LEVERS
     from engine.config import EngineConfig as EngineConfig
     from engine.graph.families import FAMILIES as FAMILIES
     from engine.graph.reading import read_architecture as read_architecture
     from engine.kv.request import parse_kv as parse_kv
+    from engine.levers import LEVER_TABLE as LEVER_TABLE
+    from engine.levers import LEVERS as LEVERS
+    from engine.levers import Lever as Lever
+    from engine.levers import Variant as Variant
+    from engine.levers import read_lever_table as read_lever_table
+    from engine.levers import read_levers as read_levers
+    from engine.levers import read_removals as read_removals
     from engine.types import CacheLayer as CacheLayer
     from engine.types import Event as Event
     from engine.types import ForwardTrace as ForwardTrace
@@ -56,7 +62,9 @@ _DOOR = {
     "FAMILIES": "engine.graph.families:FAMILIES",
     "ForwardTrace": "engine.types:ForwardTrace",
     "Generation": "engine.types:Generation",
-    "LEVERS": "engine.config:LEVERS",
+    "LEVERS": "engine.levers:LEVERS",
+    "LEVER_TABLE": "engine.levers:LEVER_TABLE",
+    "Lever": "engine.levers:Lever",
     "Likelihood": "engine.types:Likelihood",
     "OPENBLAS_INSTALL": "engine.backend:OPENBLAS_INSTALL",
     "Plan": "engine.types:Plan",
@@ -66,6 +74,7 @@ _DOOR = {
     "SamplingParams": "engine.types:SamplingParams",
     "ScoreBlock": "engine.types:ScoreBlock",
     "Usage": "engine.types:Usage",
+    "Variant": "engine.levers:Variant",
     "archive_path": "engine.artifacts.archive:archive_path",
     "cache_folder": "engine.artifacts.cache:cache_folder",
     "cached_archive": "engine.artifacts.archive:cached_archive",
@@ -80,6 +89,9 @@ _DOOR = {
     "openblas_path": "engine.backend:openblas_path",
     "parse_kv": "engine.kv.request:parse_kv",
     "read_architecture": "engine.graph.reading:read_architecture",
+    "read_lever_table": "engine.levers:read_lever_table",
+    "read_levers": "engine.levers:read_levers",
+    "read_removals": "engine.levers:read_removals",
     "resolve_model": "engine.artifacts.resolve:resolve_model",
     "use_blas": "engine.backend:use_blas",
 }
@@ -93,6 +105,7 @@ _WITHOUT_MLX = (
     "engine.backend",
     "engine.config",
     "engine.graph.families",
+    "engine.levers",
     "engine.types",
 )
 

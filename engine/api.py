@@ -30,10 +30,12 @@ from engine.kv.base import LayerCache
 from engine.kv.plan import KVPlan
 from engine.kv.project import Projector, prefill_lengths
 from engine.kv.request import parse_kv
+from engine.levers import machine_defaults
 from engine.method import METHODS
 from engine.method.base import Method, Task
 from engine.method.continuations import continue_context
 from engine.method.forward import Cut, GraphRun, forced_trace
+from engine.method.live import live_levers
 from engine.method.rehearse import rehearse
 from engine.sample.argmax import unfit_for_normalised
 from engine.sched.admission import Admission
@@ -54,6 +56,7 @@ from engine.types import (
     Request,
     SamplingParams,
     ScoreBlock,
+    check_counts,
 )
 
 Progress = Callable[[str, int, int | None], None]
@@ -63,12 +66,14 @@ STRIDE = 7919
 
 
 def load(model: str | Any, *, progress: Progress | None = None, **config: Any) -> Engine:
-    """Load `model` (a folder, a built-in name or a hub id). `config`: the fields of `EngineConfig`.
+    """Load `model` (a folder, a built-in name or a hub id). `config`: the fields of `EngineConfig`; a lever that is
+    left out has this machine's default (`engine.levers`).
 
     progress(label, done, total) is called while something is fetched or converted. Raises the typed errors of
     `engine.errors`; nothing is left half-written.
     """
-    return Engine(EngineConfig.from_dict({"model": str(model), **config}), progress=progress)
+    defaults = machine_defaults(lambda: backend.machine().key)
+    return Engine(EngineConfig.from_dict({"model": str(model), **defaults, **config}), progress=progress)
 
 
 class Engine:
@@ -210,7 +215,7 @@ class Engine:
         is served: `batch` sequences at a time are rows beside each other, prefilled up to the tail, whose tokens are
         then fed one by one."""
         checked = [self._admission.checked_ids(ids) for ids in sequences]
-        _check_counts({"tail": (tail, 1), "batch": (batch, 1)})
+        check_counts({"tail": (tail, 1), "batch": (batch, 1)})
         if batch > self.config.batch:
             raise InvalidValue("batch", batch, f"1..{self.config.batch} (the engine's own batch)")
         short = [len(ids) for ids in checked if len(ids) < tail]
@@ -241,7 +246,7 @@ class Engine:
         token before that sees."""
         ids = self._admission.checked_ids(context)
         asked = [self._admission.checked_ids(each) for each in continuations]
-        _check_counts({"batch": (batch, 1)})
+        check_counts({"batch": (batch, 1)})
         lengths = prefill_lengths(len(ids) - 1, self.config.prefill_chunk)
         return self._loop.call(lambda: continue_context(self._model.decoder, self._kv, ids, asked, lengths, batch))
 
@@ -257,7 +262,7 @@ class Engine:
 
         max_tokens 0: as prefill leaves them, before the last of `prompt_tokens` is fed.
         """
-        _check_counts({"prompt_tokens": (prompt_tokens, 1), "max_tokens": (max_tokens, 0)})
+        check_counts({"prompt_tokens": (prompt_tokens, 1), "max_tokens": (max_tokens, 0)})
         lengths = (*prefill_lengths(prompt_tokens - 1, self.config.prefill_chunk), *(1,) * max_tokens)
         caches, peak = self._loop.call(lambda: (self._projector.caches(lengths), self._projector.peak_bytes(lengths)))
         layers = tuple(cache.describe(i) for i, cache in enumerate(caches))
@@ -270,7 +275,7 @@ class Engine:
 
         max_tokens 0: prefill only, which runs all but the last of `prompt_tokens`.
         """
-        _check_counts(
+        check_counts(
             {"held_tokens": (held_tokens, 0), "prompt_tokens": (prompt_tokens, 1), "max_tokens": (max_tokens, 0)}
         )
         chunk, vocab = self.config.prefill_chunk, self._model.spec.vocab
@@ -344,6 +349,10 @@ class Engine:
         """The live caches of a request, per layer, read from the arrays that are there now."""
         return self._loop.call(lambda: handle.caches())
 
+    def live_levers(self) -> dict[str, str]:
+        """Each lever as it is now: see `engine.method.live`."""
+        return live_levers(self.config, self.machine, self._model.decoder, self._compiled)
+
     def close(self) -> None:
         """Stop the thread and free the model; unfinished requests end with `EngineClosed`. Safe to call twice."""
         self._loop.close()
@@ -377,10 +386,3 @@ def _request(prompt: Prompt, sampling: SamplingParams | None, fields: Mapping[st
         if name not in known:
             raise UnknownField("Request", name, known)
     return Request(prompt=prompt, sampling=sampling or SamplingParams(), **fields)
-
-
-def _check_counts(counts: Mapping[str, tuple[object, int]]) -> None:
-    """`InvalidValue` for a count that is no integer, or below the least that is given with it."""
-    for name, (value, least) in counts.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise InvalidValue(name, value, f"an integer >= {least}")

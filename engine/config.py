@@ -1,7 +1,7 @@
 """Engine configuration: frozen, closed, and resolved once.
 
-`EngineConfig` holds what the user asked; `resolve()` returns a new one with every "auto" filled.
-The table of defaults below is the one place where a lever's default lives.
+`EngineConfig` holds what the user asked; `resolve()` returns a new one with every "auto" filled. The defaults and the
+values of levers stand in `engine.levers`.
 """
 
 from __future__ import annotations
@@ -11,28 +11,11 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from engine.errors import InvalidValue, UnknownField
+from engine.levers import LEVERS
 
-DTYPES = ("auto", "float32", "bfloat16", "float16")
-BLAS = ("auto", "bundled", "openblas")
+BLAS = tuple(LEVERS["blas"].variants)
 DRIVES = ("thread", "manual")
-RECURRENCES = ("fast", "plain")
-FUSIONS = ("none", "quantized")
-COMPILES = ("none", "step")
-ARGMAXES = ("full", "normalised")
-BATCH_MODES = ("auto", "composition", "invariant", "fast")
 PROFILES = ("auto", "family", "universal")
-
-# name -> (default, what it does). A promoted experiment edits this table.
-LEVERS: dict[str, tuple[object, str]] = {
-    "kv": ("native", "KV cache scheme"),
-    "prefill_chunk": (2048, "tokens per prefill forward; changes bits for quantised caches"),
-    "batch": (8, "rows that run at once"),
-    "batch_mode": ("auto", "what a row's bits may depend on, see engine.sched.modes"),
-    "fuse": ("none", "projections of one input as one product: quantized (packed ones), or none"),
-    "compile": ("none", "the decode step as a compiled trace over buffers of a fixed size: step, or none"),
-    "argmax": ("full", "a greedy step's token: of log-probabilities written out (full), or in one pass (normalised)"),
-    "recurrence": ("fast", "recurrent layers: as mlx-lm runs them, or a plain uncompiled step a token"),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,15 +34,15 @@ class EngineConfig:
     """
 
     model: str
-    dtype: str = "auto"
-    kv: str = str(LEVERS["kv"][0])
-    prefill_chunk: int = int(str(LEVERS["prefill_chunk"][0]))
-    recurrence: str = str(LEVERS["recurrence"][0])
-    fuse: str = str(LEVERS["fuse"][0])
-    compile: str = str(LEVERS["compile"][0])
-    argmax: str = str(LEVERS["argmax"][0])
-    batch: int = int(str(LEVERS["batch"][0]))
-    batch_mode: str = str(LEVERS["batch_mode"][0])
+    dtype: str = str(LEVERS["dtype"].default)
+    kv: str = str(LEVERS["kv"].default)
+    prefill_chunk: int = int(LEVERS["prefill_chunk"].default)
+    recurrence: str = str(LEVERS["recurrence"].default)
+    fuse: str = str(LEVERS["fuse"].default)
+    compile: str = str(LEVERS["compile"].default)
+    argmax: str = str(LEVERS["argmax"].default)
+    batch: int = int(LEVERS["batch"].default)
+    batch_mode: str = str(LEVERS["batch_mode"].default)
     kv_budget: int | None = None
     memory_budget: int | None = None
     queue: int = 1024
@@ -69,22 +52,10 @@ class EngineConfig:
     profile: str = "auto"
 
     def __post_init__(self) -> None:
-        if self.dtype not in DTYPES:
-            raise InvalidValue("dtype", self.dtype, DTYPES)
-        if self.recurrence not in RECURRENCES:
-            raise InvalidValue("recurrence", self.recurrence, RECURRENCES)
-        if self.fuse not in FUSIONS:
-            raise InvalidValue("fuse", self.fuse, FUSIONS)
-        if self.compile not in COMPILES:
-            raise InvalidValue("compile", self.compile, COMPILES)
-        if self.argmax not in ARGMAXES:
-            raise InvalidValue("argmax", self.argmax, ARGMAXES)
-        if self.drive not in DRIVES:
-            raise InvalidValue("drive", self.drive, DRIVES)
-        if self.profile not in PROFILES:
-            raise InvalidValue("profile", self.profile, PROFILES)
-        if self.batch_mode not in BATCH_MODES:
-            raise InvalidValue("batch_mode", self.batch_mode, BATCH_MODES)
+        for name in ("drive", "profile"):
+            allowed = DRIVES if name == "drive" else PROFILES
+            if getattr(self, name) not in allowed:
+                raise InvalidValue(name, getattr(self, name), allowed)
         for name in ("prefill_chunk", "batch", "queue", "room"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -97,6 +68,9 @@ class EngineConfig:
             raise InvalidValue("idle_s", self.idle_s, "a number > 0")
         if self.kv == "bf16":
             object.__setattr__(self, "kv", "native")
+        for lever in LEVERS.values():
+            if lever.where == "engine" and lever.name != "kv":  # whose notation says more than a list of variants
+                lever.variant(getattr(self, lever.name))
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> EngineConfig:

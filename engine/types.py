@@ -314,3 +314,10 @@ class ScoreBlock:
     kv_live: tuple[str, ...]
     caches: tuple[CacheLayer, ...]
     kv_status: str
+
+
+def check_counts(counts: Mapping[str, tuple[object, int]]) -> None:
+    """`InvalidValue` for a count that is no integer, or below the least that is given with it."""
+    for name, (value, least) in counts.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise InvalidValue(name, value, f"an integer >= {least}")

@@ -8,13 +8,13 @@ from typing import Any
 
 from engine import errors
 from lab import stats
-from lab.config import TIMED, LabConf, compose, names
+from lab.config import TIMED, LabConf, compose, experiments_folder, names
 from lab.measure import full_launches, group_quads
 from lab.record import read_samples
 from lab.store import Store
 from lab.tables import ExperimentRow
-
-ENDED = ("promoted", "deleted")
+from lab.targets import is_decided, latest
+from lab.tree import Tree
 
 
 def parse_day(text: str) -> date:
@@ -26,31 +26,39 @@ def parse_day(text: str) -> date:
 
 
 def audit(store: Store | None, today: date, *, folder: Path | None = None) -> tuple[list[str], list[str]]:
-    """(problems, warnings) as of a day. Without a database only the files are judged.
+    """(problems, warnings) as of a day. Without a database the files alone are judged: a clone has none.
 
-    Problems: an experiment past its expiry without a decision; a row without a file or a breadcrumb. An undecided
-    verdict is no decision. A file that was never run is a warning until it expires.
+    Problems: an experiment past its expiry without a decision; with a database, a file without a row there and a row
+    without a file or a breadcrumb; code that lost and is still in the tree after its day. An undecided verdict, and a
+    candidate that was only screened, is no decision; an entry of reports/log.md stands for one. A file that was never
+    run is a warning until it expires.
     """
     problems, warnings = [], []
     files = names(folder)
+    tree = Tree(experiments_folder(folder).parent)
+    logged = {entry.name: entry.what for entry in tree.entries()}
     for name in files:
-        conf = compose(name, folder=folder)
-        expires = date.fromisoformat(conf.experiment.expires_on)
+        e = compose(name, folder=folder).experiment
+        expires = date.fromisoformat(e.expires_on)
         decisions = store.decisions(name) if store else []
-        decided = [d for d in decisions if not d.verdict.startswith(("undecided", "rerun", "confirm"))]
+        decided = any(is_decided(d.verdict) for d in latest(decisions).values()) or name in logged
         if today > expires and not decided:
             problems.append(f"{name} expired on {expires} without a decision")
-        elif not decisions:
+        elif not decided and not latest(decisions):
             ends = [store.outcome(session.id) for session in store.sessions(name)] if store else []
             ran = f"was run {len(ends)} times ({', '.join(ends)}) without a verdict" if ends else "was not run yet"
             warnings.append(f"{name} {ran}; {(expires - today).days} days to its expiry")
+        if store and store.experiment(name) is None:
+            problems.append(f"{name} has a file and no row: frontier lab new {name} enters it")
+        if logged.get(name) == "deleted":
+            warnings.append(f"{name} was deleted and its file is still there")
     if store:
-        crumbs = store.breadcrumbs()
+        ended = store.breadcrumbs() | logged.keys()
         for row in store.rows(ExperimentRow):
-            if row.name not in files and row.name not in crumbs:
+            if row.name not in files and row.name not in ended:
                 problems.append(f"{row.name} has a row but neither a file nor a breadcrumb")
-            if row.name in files and row.state in ENDED:
-                warnings.append(f"{row.name} is {row.state} and its file is still there")
+    if tree.table.is_file():
+        problems += tree.overdue(str(today))
     return problems, warnings
 
 

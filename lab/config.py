@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import date, timedelta
 from pathlib import Path
 from typing import get_type_hints
@@ -22,15 +22,14 @@ from omegaconf import OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 from yaml import YAMLError
 
-from engine import errors, parse_kv
+from engine import errors
+from lab.arms import ARM_LEVERS, ArmConf, check_among, check_arm, differing
 from lab.stats import Spend
-from oracles.contract import STACKS, StackConfig
 
 CONF = Path(__file__).resolve().parent / "conf"
 GROUPS = ("profile", "machine", "thresholds")
 KINDS = ("oracle-owned", "ours")
 QUALITY_CLASSES = ("L", "Q8", "QT")
-LEVERS = ("kv", "dtype", "chunk", "compile", "stack")
 TIMED = ("decode_tok_s", "prefill_tok_s", "ttft_ms")
 COUNTED = ("peak_bytes", "kv_bytes")
 PROTOCOLS = ("forward", "step")
@@ -42,18 +41,13 @@ class BadConfig(errors.FrontierError):
 
 
 @dataclass
-class ArmConf:
-    """One side of the pair, the model apart. `kv` is the engine's notation."""
+class WorkloadConf:
+    """What an experiment needs other than its profile's sizes; None keeps the profile's. kl_length: tokens of each KL
+    text."""
 
-    stack: str = "engine"
-    kv: str = "native"
-    dtype: str = "auto"
-    chunk: int = 2048
-    compile: bool = True
-
-    def stack_config(self, model: str, blas: str) -> StackConfig:
-        """The worker configuration of this arm."""
-        return StackConfig(model=model, blas=blas, **asdict(self))
+    prompt_tokens: int | None = None
+    max_tokens: int | None = None
+    kl_length: int | None = None
 
 
 @dataclass
@@ -61,7 +55,7 @@ class ExperimentConf:
     """One declared experiment. `delta` is a relative gain (base over candidate bytes, less 1); None = the machine's.
 
     `targets`: beginnings of machine keys; code is deleted only when all have said no. removes_lines: net lines of
-    engine/ that go with the losing path.
+    engine/ that go with the losing path. model: "" is the lab's own.
     """
 
     name: str = "???"
@@ -69,6 +63,8 @@ class ExperimentConf:
     kind: str = "???"
     quality_class: str = "???"
     lever: list[str] = field(default_factory=list)
+    model: str = ""
+    workload: WorkloadConf = field(default_factory=WorkloadConf)
     base: ArmConf = field(default_factory=ArmConf)
     candidate: ArmConf = field(default_factory=ArmConf)
     primary: str = "???"
@@ -246,8 +242,23 @@ def compose(name: str, overrides: Sequence[str] = (), *, folder: Path | None = N
             raise _unknown_key(where / f"{name}.yaml", reason) from error
         raise BadConfig(f"{name}: {_one_line(error)}") from error
     assert isinstance(conf, LabConf)
+    take_own_sizes(conf, {override.partition("=")[0] for override in overrides})
     check(conf, name)
     return conf
+
+
+def take_own_sizes(conf: LabConf, given: set[str]) -> None:
+    """Put the experiment's own model and sizes in place of the lab's and the profile's, but not of an override's."""
+    own, profile = conf.experiment.workload, conf.profile
+    if conf.experiment.model and "model" not in given:
+        conf.model = conf.experiment.model
+    if own.prompt_tokens is not None and "profile.prompt_tokens" not in given:
+        profile.prompt_tokens = own.prompt_tokens
+    if own.max_tokens is not None and "profile.max_tokens" not in given:
+        profile.max_tokens = own.max_tokens
+    if own.kl_length is not None and "profile.kl" not in given:
+        for run in profile.kl:
+            run.length = own.kl_length
 
 
 def _one_line(error: Exception) -> str:
@@ -294,29 +305,24 @@ def _date(name: str, text: str) -> date:
         raise errors.InvalidValue(name, text, "a date like 2026-11-29") from error
 
 
-def _among(name: str, value: str, allowed: Sequence[str]) -> None:
-    if value not in allowed:
-        raise errors.InvalidValue(name, value, allowed)
-
-
 def check(conf: LabConf, name: str) -> None:
     """Every rule that the types cannot hold; the first broken one raises."""
     e, p = conf.experiment, conf.profile
     if e.name != name:
         raise errors.InvalidValue("experiment.name", e.name, f"{name}, the name of its file")
-    _among("experiment.kind", e.kind, KINDS)
-    _among("experiment.quality_class", e.quality_class, QUALITY_CLASSES)
-    _among("experiment.primary", e.primary, TIMED + COUNTED)
+    check_among("experiment.kind", e.kind, KINDS)
+    check_among("experiment.quality_class", e.quality_class, QUALITY_CLASSES)
+    check_among("experiment.primary", e.primary, TIMED + COUNTED)
     for run in p.kl:
-        _among("profile.kl.protocol", run.protocol, PROTOCOLS)
+        check_among("profile.kl.protocol", run.protocol, PROTOCOLS)
     for metric in e.guardrails:
-        _among("experiment.guardrails", metric, TIMED + COUNTED)
+        check_among("experiment.guardrails", metric, TIMED + COUNTED)
         if metric == e.primary:
             raise errors.InvalidValue("experiment.guardrails", metric, "metrics other than the primary")
     for role, arm in (("base", e.base), ("candidate", e.candidate)):
-        _among(f"experiment.{role}.stack", arm.stack, STACKS)
-        parse_kv(arm.kv)
+        check_arm(f"experiment.{role}", arm)
     check_lever(e)
+    check_engages(conf)
     if e.delta is not None and not 0 < e.delta < math.inf:
         raise errors.InvalidValue("experiment.delta", e.delta, "a number above 0, or null for the machine's")
     if not e.targets:
@@ -328,15 +334,30 @@ def check(conf: LabConf, name: str) -> None:
 def check_lever(experiment: ExperimentConf) -> None:
     """The arms differ in the declared lever, in all of it, and in nothing else."""
     for lever in experiment.lever:
-        _among("experiment.lever", lever, LEVERS)
-    base, candidate = asdict(experiment.base), asdict(experiment.candidate)
-    base["kv"], candidate["kv"] = str(parse_kv(base["kv"])), str(parse_kv(candidate["kv"]))
-    differs = sorted(key for key in base if base[key] != candidate[key])
+        check_among("experiment.lever", lever, (*ARM_LEVERS, "stack"))
+    differs = differing(experiment.base, experiment.candidate)
     if differs != sorted(experiment.lever):
         what = ", ".join(differs) or "nothing"
         raise errors.InvalidValue("experiment.lever", experiment.lever, f"what the arms differ in: {what}")
     if not differs:
         raise errors.InvalidValue("experiment.lever", experiment.lever, "at least one lever; equal arms are an A/A")
+
+
+def check_engages(conf: LabConf) -> None:
+    """A chunk that no prompt reaches would be compared with itself, in the samples and in the KL text."""
+    e = conf.experiment
+    if "chunk" not in e.lever:
+        return
+    least = min(e.base.chunk, e.candidate.chunk)
+    # The first or the last token goes alone, so that a text of one chunk and a token has a single one.
+    sizes = {
+        "profile.prompt_tokens": [conf.profile.prompt_tokens],
+        "profile.kl": [run.length for run in conf.profile.kl],
+    }
+    for name, lengths in sizes.items():
+        if min(lengths) < least + 2:
+            allowed = f"lengths of {least + 2} and more, else a chunk of {least} is never full"
+            raise errors.InvalidValue(name, min(lengths), allowed)
 
 
 def check_dates(conf: LabConf) -> None:

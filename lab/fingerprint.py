@@ -154,14 +154,32 @@ class ArmPrint:
         )
 
 
-def require_pairable(base: ArmPrint, candidate: ArmPrint, lever: Sequence[str]) -> None:
-    """Raise `NotPairable` if the two differ in anything but `lever` (names of `StackConfig` fields).
+def stated(config: StackConfig) -> dict[str, Any]:
+    """What a worker was asked to be, by the names that experiments use."""
+    found = asdict(config)
+    own = dict(found.pop("levers"))
+    return found | {"mlx_compile": found.pop("compile")} | own
 
-    Versions are compared where both sides state one: a stack says only its own.
+
+def platform_of(machine_key: str) -> str:
+    """A machine key without its BLAS: `linux-x86_64-cpu`."""
+    return "-".join(machine_key.split("-")[:3])
+
+
+def require_pairable(base: ArmPrint, candidate: ArmPrint, lever: Sequence[str]) -> None:
+    """Raise `NotPairable` if the two differ in anything but `lever` (names of `lab.arms.ArmConf`'s fields).
+
+    Another BLAS makes another machine key, and another stack has none of the engine's levers. Versions are compared
+    where both sides state one: a stack says only its own.
     """
-    left, right = asdict(base.config), asdict(candidate.config)
-    problems = [f"{k}: {left[k]!r} and {right[k]!r}" for k in left if k not in lever and left[k] != right[k]]
-    if base.machine_key != candidate.machine_key:
+    left, right = stated(base.config), stated(candidate.config)
+    compared = left.keys() & right.keys() if "stack" in lever else left.keys() | right.keys()
+    problems = [
+        f"{k}: {left.get(k)!r} and {right.get(k)!r}" for k in compared if k not in lever and left.get(k) != right.get(k)
+    ]
+    keys = (base.machine_key, candidate.machine_key)
+    same = platform_of(keys[0]) == platform_of(keys[1]) if "blas" in lever else keys[0] == keys[1]
+    if not same:
         problems.append(f"machine: {base.machine_key} and {candidate.machine_key}")
     for mine, other in ((base.versions, candidate.versions), (base.counts, candidate.counts)):
         problems += [f"{k}: {mine[k]} and {other[k]}" for k in mine.keys() & other.keys() if mine[k] != other[k]]

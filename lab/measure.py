@@ -28,7 +28,7 @@ from oracles.contract import (
     TimeProbe,
     Trace,
 )
-from oracles.live import is_state, require_scheme
+from oracles.live import idle_levers, is_state, require_scheme
 
 Part = Literal["pilot", "aa", "ab"]
 METRICS: dict[str, Better] = {
@@ -343,6 +343,9 @@ class Bench:
             require_scheme(trace, self.arms[role].kv)
         except SchemeNotLive as error:
             return f"lever not applied: {error}"
+        idle = idle_levers(trace, self.arms[role])
+        if idle:
+            return f"lever not applied: {idle}"
         if isinstance(self.probe, CacheProbe) and trace.doc["kv_stepped"] != trace.doc["kv_status"]:
             return f"lever not applied: the steps began with {trace.doc['kv_stepped']!r}"
         if trace.doc["prompt_tokens"] != len(self.probe.token_ids):

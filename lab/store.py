@@ -9,13 +9,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 from alembic import command
 from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, create_engine, event, select
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError
@@ -33,6 +36,9 @@ from lab.tables import (
     SessionEventRow,
     SessionRow,
 )
+from lab.trouble import BadDatabase, DatabaseFull, Reserve, check_file, check_revision, explained, keep_copy
+
+__all__ = ["BadDatabase", "Store"]
 
 DB_ENV = "FRONTIER_DB"
 DEFAULT_FILE = "lab.sqlite"
@@ -43,10 +49,7 @@ ANALYSIS = (
 LOCK_WAIT_S = 60
 
 R = TypeVar("R", bound=Base)
-
-
-class BadDatabase(errors.FrontierError):
-    """The database cannot be opened, or is not one of the lab's; the message holds its own words."""
+T = TypeVar("T")
 
 
 class NoDatabase(errors.FrontierError):
@@ -114,6 +117,12 @@ def existing(url: str | None = None) -> Store | None:
     return None
 
 
+def sqlite_path(url: str) -> Path | None:
+    """The file of an SQLite database; None for a server, or for one in memory."""
+    parsed = _parsed(url)
+    return Path(parsed.database) if parsed.get_backend_name() == "sqlite" and parsed.database else None
+
+
 def _connect(url: str) -> Engine:
     parsed = _parsed(url)
     backend = parsed.get_backend_name()
@@ -148,25 +157,68 @@ class Store:
 
     def __init__(self, engine: Engine, url: str) -> None:
         self._engine, self.url = engine, make_url(url).render_as_string(hide_password=True)
+        self._path = sqlite_path(url)
+        self._reserve = None if self._path is None else Reserve(self._path)
+        self._holds_reserve = False
 
     @classmethod
     def open(cls, url: str | None = None) -> Store:
-        """Open, create where missing, migrate. Raises `BadDatabase`, `errors.NotBuilt`, `errors.MissingTool`."""
+        """Open, create where missing, migrate; an older schema leaves a copy of the file beside it.
+
+        Raises `BadDatabase` (corrupt, of a newer version, or not the lab's), `DatabaseLocked`, `DatabaseFull`,
+        `errors.NotBuilt`, `errors.MissingTool`.
+        """
         address = database_url(url)
-        engine = _connect(address)
+        store = cls(_connect(address), address)
+        try:
+            store._migrate()
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    def _migrate(self) -> None:
         config = Config()
         config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
         config.set_main_option("path_separator", "os")
+        script = ScriptDirectory.from_config(config)
         try:
-            with engine.begin() as connection:
+            with self._explained(), self._engine.begin() as connection:
+                if self._path is not None:
+                    check_file(connection, self.url, self._path)
+                current = MigrationContext.configure(connection).get_current_revision()
+                check_revision(connection, current, [each.revision for each in script.walk_revisions()], self.url)
+                if self._path is not None and current not in (None, script.get_current_head()):
+                    keep_copy(self._path, str(current))
                 config.attributes["connection"] = connection
                 command.upgrade(config, "head")
         except DatabaseError as error:
-            engine.dispose()
-            raise BadDatabase(f"{make_url(address).render_as_string()}: {error.orig}") from error
-        return cls(engine, address)
+            raise BadDatabase(f"{self.url}: {error.orig}") from error
+
+    def _explained(self) -> AbstractContextManager[None]:
+        return explained(self.url, self._path, LOCK_WAIT_S)
+
+    def reserve(self) -> None:
+        """Set room aside on the database's disk, so that the last of what is measured fits when the disk is full."""
+        if self._reserve is not None:
+            self._reserve.take()
+            self._holds_reserve = True
+
+    def _write(self, work: Callable[[Session], T]) -> T:
+        """Do `work` in one transaction. On a full disk the reserve is given up for it, and `DatabaseFull` says so."""
+        try:
+            with self._explained(), Session(self._engine) as session, session.begin():
+                return work(session)
+        except DatabaseFull:
+            if self._reserve is None or not self._reserve.give_up():
+                raise
+            with self._explained(), Session(self._engine) as session, session.begin():
+                work(session)
+            raise
 
     def close(self) -> None:
+        if self._reserve is not None and self._holds_reserve:
+            self._reserve.give_up()
         self._engine.dispose()
 
     def __enter__(self) -> Store:
@@ -176,21 +228,26 @@ class Store:
         self.close()
 
     def add(self, row: Base) -> int:
-        """Insert one row, committed at once; returns its id."""
-        with Session(self._engine) as session, session.begin():
+        """Insert one row, committed at once; returns its id. A session's row sets room aside for all that follows."""
+        if isinstance(row, SessionRow):
+            self.reserve()
+
+        def insert(session: Session) -> int:
             session.add(row)
             session.flush()
             return row.id
 
+        return self._write(insert)
+
     def add_all(self, rows: Sequence[Base]) -> None:
         """Insert rows in one transaction: all of them, or none."""
-        with Session(self._engine) as session, session.begin():
-            session.add_all(rows)
+        self._write(lambda session: session.add_all(rows))
 
     def once(self, row: R, **key: object) -> int:
         """The id of the row that `key` names, inserted if it is new."""
         kind = type(row)
-        with Session(self._engine) as session, session.begin():
+
+        def find_or_insert(session: Session) -> int:
             found = session.scalars(select(kind).filter_by(**key)).first()
             if found is None:
                 session.add(row)
@@ -198,14 +255,17 @@ class Store:
                 found = row
             return found.id
 
+        return self._write(find_or_insert)
+
     def rows(self, kind: type[R], **key: object) -> list[R]:
         """Rows in the order of their ids, detached."""
-        with Session(self._engine, expire_on_commit=False) as session:
+        with self._explained(), Session(self._engine, expire_on_commit=False) as session:
             return list(session.scalars(select(kind).filter_by(**key).order_by(kind.id)))
 
     def declare(self, row: ExperimentRow) -> int:
         """The experiment's row; what a file changed since (an extension) is taken over, its state is not."""
-        with Session(self._engine) as session, session.begin():
+
+        def find_or_insert(session: Session) -> int:
             found = session.scalars(select(ExperimentRow).filter_by(name=row.name)).first()
             if found is None:
                 session.add(row)
@@ -217,9 +277,13 @@ class Store:
             found.declared_on, found.expires_on = row.declared_on, row.expires_on
             return found.id
 
+        return self._write(find_or_insert)
+
     def set_state(self, experiment_id: int, state: str) -> None:
-        with Session(self._engine) as session, session.begin():
+        def change(session: Session) -> None:
             session.get_one(ExperimentRow, experiment_id).state = state
+
+        self._write(change)
 
     def event(self, session_id: int, name: str, detail: Mapping[str, Any]) -> None:
         """Note what happened to a session."""
@@ -230,7 +294,8 @@ class Store:
 
         A row of the same use and metric keeps its id, so that the evidence of earlier decisions still points at it.
         """
-        with Session(self._engine) as session, session.begin():
+
+        def replace(session: Session) -> list[int]:
             ids = {}
             for old in session.scalars(select(ComparisonRow).filter_by(session_id=session_id)):
                 ids[(old.use, old.metric)] = old.id
@@ -241,6 +306,8 @@ class Store:
             session.add_all(rows)
             session.flush()
             return [row.id for row in rows]
+
+        return self._write(replace)
 
     def experiment(self, name: str) -> ExperimentRow | None:
         found = self.rows(ExperimentRow, name=name)

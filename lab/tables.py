@@ -270,6 +270,19 @@ class BreadcrumbRow(Base):
     text: Mapped[str]
 
 
+class SweepJobRow(Base):
+    """A job of a sweep. outcome: started, finished or failed; detail: its folder, and the verdict or the error."""
+
+    __tablename__ = "sweep_job"
+    sweep: Mapped[str]
+    experiment_name: Mapped[str]
+    number: Mapped[int]
+    overrides: Mapped[list[Any]]
+    at: Mapped[str]
+    outcome: Mapped[str]
+    detail: Mapped[dict[str, Any]]
+
+
 class ArtifactRow(Base):
     __tablename__ = "artifact"
     session_id: Mapped[int | None] = mapped_column(ForeignKey("session.id"))
@@ -312,6 +325,7 @@ APPEND_ONLY = (
     "eval_again",
     "decision",
     "breadcrumb",
+    "sweep_job",
     "artifact",
     "parity_cell",
     "golden",

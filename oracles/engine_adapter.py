@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -25,6 +26,8 @@ from oracles.contract import (
 )
 from oracles.engine_batch import EngineBatch
 from oracles.timing import timed_caches, timed_decode, timed_forwards
+
+DISABLE = "MLX_DISABLE_COMPILE"
 
 
 def load(config: StackConfig) -> EngineStack:
@@ -169,6 +172,7 @@ class EngineStack:
             "kv_status": kv_status,
             "caches": [asdict(layer) for layer in caches],
             "prompt_tokens": prompt_tokens,
+            "levers": self.engine.live_levers() | {"mlx_compile": "off" if DISABLE in os.environ else "on"},
         }
 
 

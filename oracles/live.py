@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from engine import parse_kv
-from oracles.contract import SchemeNotLive, Trace
+from oracles.contract import SchemeNotLive, StackConfig, Trace
 
 NATIVE = "native"
 # What an architecture keeps unquantised by its own rule: a window's ring, a chunk of attention.
@@ -74,3 +74,26 @@ def require_scheme(trace: Trace, kv: str) -> None:
             f"kv={kv!r} was asked, but the live caches are {trace.doc['kv_status']!r}"
             f" ({'; '.join(wrong[:3]) or 'no caches'}); nothing is recorded"
         )
+
+
+def idle_levers(trace: Trace, config: StackConfig) -> str:
+    """Which of the configuration's levers are not what the live engine says they are, in words; "" for none.
+
+    Only the engine says; of another stack nothing is known but its caches.
+    """
+    if config.stack != "engine":
+        return ""
+    live = trace.doc["levers"]
+    asked = {
+        "dtype": config.dtype,
+        "prefill_chunk": str(config.chunk),
+        "blas": config.blas,
+        "mlx_compile": "on" if config.compile else "off",
+        **dict(config.levers),
+    }
+    wrong = [
+        f"{name}={value} was asked and is {live[name]}"
+        for name, value in asked.items()
+        if name in live and value != "auto" and live[name].split(" ")[0] != value
+    ]
+    return "; ".join(wrong)

@@ -25,6 +25,7 @@ TOP_LEVEL = {
 # Inside engine: a layer may import itself and earlier ones.
 LAYERS = (
     ("types", "errors"),
+    ("levers",),
     ("config",),
     ("backend",),
     ("artifacts",),

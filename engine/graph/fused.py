@@ -40,6 +40,11 @@ def flatten(decoder: Decoder) -> None:
         packed.flat = True
 
 
+def count_joined(decoder: Decoder) -> int:
+    """How many attentions and MLPs run joined projections."""
+    return sum(module.joined is not None for module in _modules(decoder.layers, (Attention, Mlp)))
+
+
 def _joined(maps: Sequence[LinearMap]) -> PackedLinear | None:
     """One map whose output is the maps' outputs behind each other; None unless all are packed alike."""
     if not all(isinstance(each, PackedLinear) for each in maps):

@@ -135,12 +135,15 @@ def levers_of(given: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """NAME=VALUE as pairs. Errors: `UnknownField` for a name, `InvalidValue` for a value, a form or a name twice."""
     from engine import LEVERS, EngineConfig, errors
 
+    words = [n for n, v in LEVERS.items() if v.where == "engine" and isinstance(v.default, str)]
     pairs = [(name, value) for name, _, value in (each.partition("=") for each in given)]
     for text, (name, value) in zip(given, pairs, strict=True):
         if name not in LEVERS:
             raise errors.UnknownField("--lever", name, tuple(LEVERS))
-        if name == "kv" or not isinstance(LEVERS[name][0], str) or [n for n, _ in pairs].count(name) > 1:
-            raise errors.InvalidValue("--lever", text, "each lever once, one whose value is a word, and not kv")
+        if name in ("kv", "dtype") or name not in words or [n for n, _ in pairs].count(name) > 1:
+            raise errors.InvalidValue(
+                "--lever", text, "each lever once, one whose value is a word, and not kv or dtype"
+            )
         EngineConfig.from_dict({"model": "", name: value})
     return tuple(pairs)
 

@@ -55,7 +55,7 @@ def _surroundings(args: argparse.Namespace, out: Output, bar: Any) -> dict[str, 
 
 def confirm(args: argparse.Namespace, out: Output) -> int:
     """Exit code 0 whatever the verdict is."""
-    from lab.commands.lab import print_result
+    from lab.commands.lab_run import print_result
     from lab.run import confirm_experiment
 
     with progress_callback() as bar:
@@ -67,7 +67,7 @@ def confirm(args: argparse.Namespace, out: Output) -> int:
 
 def resume(args: argparse.Namespace, out: Output) -> int:
     """Exit code 0 whatever the verdict is."""
-    from lab.commands.lab import print_result
+    from lab.commands.lab_run import print_result
     from lab.run import resume_experiment
 
     with progress_callback() as bar:

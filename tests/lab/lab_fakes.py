@@ -91,6 +91,7 @@ class FakeWorker:
             "peak_bytes": 10_000_000,
             "rss_bytes": 20_000_000,
             "kv_bytes": kv_bytes,
+            "levers": {},
         }
         machine.now += 3.0
         return Trace(tensors={}, doc=doc | machine.broken.get(machine.samples, {}))

@@ -45,7 +45,7 @@ class Fake:
         extra = int(self.config.stack == "mlx-lm")
         doc["ahead"] = extra
         caches = [{"scheme": "native", "layout": "full", "offset": 60 + extra}]
-        doc |= {"kv_status": "native", "caches": caches}
+        doc |= {"kv_status": "native", "caches": caches, "levers": {}}
         if isinstance(probe, RowsProbe):
             doc |= {"rows": rows, "decode_tokens": rows * (probe.limit - 1), "whole_s": 0.5 * slower}
         else:

@@ -54,7 +54,7 @@ def test_equal_configurations_have_equal_hashes() -> None:
 @pytest.mark.parametrize(
     ("name", "overrides", "kind", "words"),
     [
-        ("kv9", [], errors.UnknownField, ("kv9", "kv4, kv8")),
+        ("kv9", [], errors.UnknownField, ("kv9", "kv4, kv8, ")),
         ("kv8", ["profile=fast"], errors.UnknownField, ("fast", "full, quick")),
         ("kv8", ["experiment.detla=1"], errors.UnknownField, ("detla", "delta, ")),
         ("kv8", ["profle=quick"], errors.UnknownField, ("profle", "profile")),

@@ -39,7 +39,7 @@ class Fake:
         doc = {"prefill_s": 0.2 * slower, "decode_s": 0.3 * slower, "ttft_s": 0.2 * slower}
         cache = {"scheme": "rotating:8", "offset": len(probe.token_ids) + probe.steps}
         doc |= {"prompt_tokens": len(probe.token_ids), "decode_tokens": probe.steps, "peak_bytes": self.peak}
-        doc |= {"rss_bytes": 1, "kv_bytes": 1, "kv_status": "native", "caches": [cache]}
+        doc |= {"rss_bytes": 1, "kv_bytes": 1, "kv_status": "native", "caches": [cache], "levers": {}}
         return Trace(tensors={}, doc=doc)
 
     def close(self) -> None:

@@ -45,7 +45,7 @@ class Fake:
         doc |= {"convert_s": 0.001 * slower if converts else None, "kv_stepped": self.begun or self.scheme}
         cache = {"scheme": self.scheme, "offset": len(probe.token_ids) + probe.steps + 1}
         doc |= {"prompt_tokens": len(probe.token_ids), "peak_bytes": 1, "rss_bytes": 1, "kv_bytes": 7}
-        return Trace({}, doc | {"kv_status": self.scheme, "caches": [cache]})
+        return Trace({}, doc | {"kv_status": self.scheme, "caches": [cache], "levers": {}})
 
     def close(self) -> None:
         pass

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 import subprocess
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from life_fakes import CPU, CUDA, MAC, decide, row_of, source_tree
 
 from lab import cli
+from lab.commands.lab_run import note_jump
+from lab.console import Output
+from lab.store import Store
+from lab.tables import ExperimentRow, SampleRow, SessionEventRow
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,7 +36,9 @@ def test_list_show_and_power_without_a_database(capsys: pytest.CaptureFixture[st
     assert cli.main(["lab", "list", "--json"]) == 0
     listed = last(capsys.readouterr().out)["experiments"]
     assert isinstance(listed, list)
-    assert [row["name"] for row in listed] == ["kv4", "kv8"]
+    names = [row["name"] for row in listed]
+    assert names == sorted(names)
+    assert {"kv4", "kv8", "kv8_4", "turbo_k8v3", "on_write", "fuse", "compile_step", "blas", "chunk"} <= {*names}
     assert listed[0]["last_verdict"] is None
     assert cli.main(["lab", "show", "kv8", "--json"]) == 0
     assert last(capsys.readouterr().out)["sessions"] == []
@@ -72,15 +80,21 @@ def test_audit_as_of_the_head_commit(capsys: pytest.CaptureFixture[str]) -> None
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["run", "kv9"], "experiments: unknown 'kv9'; known: kv4, kv8"),
+        (["run", "kv9"], "experiments: unknown 'kv9'; known: blas, "),
         (["run", "kv8", "experiment.detla=1"], "unknown 'detla'"),
         (["run", "kv8", "--profile", "fast"], "profile: unknown 'fast'; known: full, quick"),
-        (["promote", "kv8"], "frontier lab promote is not built yet"),
         (["confirm", "kv8"], "kv8 has no decision on machine key"),
         (["resume", "kv8"], "kv8: none of its 0 sessions is left to go on with"),
         (["decide", "kv8"], "kv8: there is no database at"),
         (["replay", "kv8"], "kv8: there is no database at"),
         (["decide", "kv8", "--as-of", "soon"], "--as-of='soon'"),
+        (["promote", "kv8"], "kv8: there is no database and so no decision"),
+        (["delete", "kv8", "--yes"], "kv8: there is no database and so no decision"),
+        (["new", "half", "--candidate", "chunk=512"], "say --hypothesis, --primary, --delta, --expires"),
+        (
+            ["run", "blas", "experiment.base.blas=openblas", "experiment.candidate.blas=bundled"],
+            "openblas: the base of",
+        ),
         (["audit", "--as-of", "soon"], "--as-of='soon'"),
         (["show", "kv9"], "unknown 'kv9'"),
         ([], "ACTION"),
@@ -95,10 +109,155 @@ def test_bad_input_is_one_line_and_exit_code_2(
     assert message in lines[0]
 
 
-def test_help_names_what_is_not_built(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_names_every_step(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as done:
         cli.main(["lab", "--help"])
     assert done.value.code == 0
     text = capsys.readouterr().out
-    for name in ("run", "list", "show", "audit", "power", "promote", "not built yet", "example:"):
+    for name in (
+        "new",
+        "run",
+        "confirm",
+        "decide",
+        "list",
+        "show",
+        "audit",
+        "power",
+        "promote",
+        "delete",
+        "extend",
+        "example:",
+    ):
         assert name in text
+
+
+def tree_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    root = source_tree(tmp_path / "tree", "fuse", "kv8").root
+    monkeypatch.chdir(root)
+    return root
+
+
+def test_promote_is_a_dry_run_until_yes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tree_of(tmp_path, monkeypatch)
+    with Store.open() as store:
+        decide(store, "fuse", CPU, "promote on this machine key", "3")
+    before = (root / "engine" / "levers.json").read_text()
+    assert cli.main(["lab", "promote", "fuse"]) == 0
+    said = capsys.readouterr().out
+    for words in ("evidence: decision 1", "-2.1 %", "becomes the default on", "dry run; --yes does it"):
+        assert words in said
+    assert (root / "engine" / "levers.json").read_text() == before
+    assert cli.main(["lab", "promote", "fuse", "--yes", "--json"]) == 0
+    assert last(capsys.readouterr().out)["done"] is True
+    assert (root / "engine" / "levers.json").read_text() != before
+    assert "fuse: promoted" in (root / "reports" / "log.md").read_text()
+
+
+def test_delete_and_extend_are_dry_runs_until_yes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tree_of(tmp_path, monkeypatch)
+    with Store.open() as store:
+        for key in (CPU, MAC, CUDA):
+            decide(store, "kv8", key, "not default on this machine key")
+    for words, done in (([], False), (["--yes"], True)):
+        assert cli.main(["lab", "extend", "fuse", "--reason", "away", *words]) == 0
+        assert ("extension_reason" in (root / "experiments" / "fuse.yaml").read_text()) is done
+        assert cli.main(["lab", "delete", "kv8", *words]) == 0
+        assert (root / "experiments" / "kv8.yaml").exists() is not done
+    assert "evidence: comparison" in capsys.readouterr().out
+
+
+def test_new_declares_and_enters_a_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tree_of(tmp_path, monkeypatch)
+    assert cli.main(["lab", "new", "kv8"]) == 0  # its file is there
+    expires = datetime.now(UTC).date() + timedelta(days=30)
+    words = ["--hypothesis", "less memory", "--primary", "kv_bytes", "--delta", "0.3", "--expires", str(expires)]
+    assert cli.main(["lab", "new", "kv6", *words, "--candidate", "kv=kv6", "--class", "QT"]) == 0
+    assert "oracle-owned, lever kv" in capsys.readouterr().out
+    assert (root / "experiments" / "kv6.yaml").is_file()
+    with Store.open() as store:
+        assert {row.name for row in store.rows(ExperimentRow)} == {"kv8", "kv6"}
+
+
+def test_new_asks_at_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tree_of(tmp_path, monkeypatch)
+    expires = datetime.now(UTC).date() + timedelta(days=30)
+    answers = iter(["less memory", "kv_bytes", str(expires)])
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", lambda _question: next(answers))
+    assert cli.main(["lab", "new", "kv6", "--delta", "0.3", "--candidate", "kv=kv6", "--class", "QT"]) == 0
+    assert "hypothesis: less memory" in (root / "experiments" / "kv6.yaml").read_text()
+    assert next(answers, None) is None
+
+
+def test_an_expired_experiment_is_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tree_of(tmp_path, monkeypatch)
+    path = root / "experiments" / "kv8.yaml"
+    text = path.read_text().replace("2026-11-29", "2025-11-29").replace("2026-12-29", "2025-12-29")
+    path.write_text(text)
+    assert cli.main(["lab", "run", "kv8"]) == 2
+    said = capsys.readouterr().err
+    for words in ("kv8 expired on 2025-12-29", "lab extend kv8 --reason", "lab decide kv8", "lab delete kv8"):
+        assert words in said
+
+
+def test_show_draws_each_launch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree_of(tmp_path, monkeypatch)
+    with Store.open() as store:
+        decide(store, "kv8", CPU, "not default on this machine key")
+        experiment = store.experiment("kv8")
+        assert experiment is not None
+        arm = store.arms(experiment.id)[0].id
+        for block in range(6):
+            for position, role in enumerate(("base", "candidate", "candidate", "base")):
+                speed = (10.0 if role == "base" else 11.0) * (1 + 0.01 * block)
+                what = {"session_id": 1, "arm_id": arm, "part": "ab", "role": role, "launch": block // 2}
+                where = {"block": block, "position": position, "order_code": "ABBA", "valid": True, "why": ""}
+                store.add(
+                    row_of(SampleRow, decode_tok_s=speed, prefill_tok_s=speed, ttft_ms=1 / speed, **what, **where)
+                )
+    assert cli.main(["lab", "show", "kv8", "--json"]) == 0
+    captured = capsys.readouterr()
+    document = last(captured.out)
+    (session,) = document["sessions"]  # type: ignore[misc]
+    for path in session["figures"]:
+        assert Path(path).stat().st_size > 1000
+    assert {Path(path).suffix for path in session["figures"]} == {".png", ".svg"}
+    assert "decode_tok_s: +10.0 % (+10.0 % to +10.0 %); launches +10.0 %, +10.0 %, +10.0 %" in captured.err
+    assert "comparison 1: primary decode_tok_s" in captured.err
+    assert Path("reports/experiments/kv8/show.txt").read_text().count("decision ") == 1
+
+
+def test_list_says_what_may_only_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    with Store.open() as store:
+        decide(store, "kv4", CPU, "opt-in (expiring) (counted)", "6")
+        experiment = store.experiment("kv4")
+        assert experiment is not None
+        store.set_state(experiment.id, "measuring")
+    assert cli.main(["lab", "list", "--json"]) == 0
+    listed = last(capsys.readouterr().out)["experiments"]
+    assert isinstance(listed, list)
+    (row,) = [each for each in listed if each["name"] == "kv4"]
+    assert (row["state"], row["verdicts"]) == ("opt-in (expiring)", {CPU: "opt-in (expiring) (counted)"})
+
+
+def test_a_clock_that_was_set_is_noted(capsys: pytest.CaptureFixture[str]) -> None:
+    with Store.open() as store:
+        decide(store, "kv8", CPU, "rerun")
+    note_jump("2026-1", -7200.0, Output(as_json=False))
+    assert "set by -7200.0 s" in capsys.readouterr().out
+    with Store.open() as store:
+        assert [(row.event, row.detail) for row in store.rows(SessionEventRow)] == [
+            ("clock-jump", {"seconds": -7200.0})
+        ]

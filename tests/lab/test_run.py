@@ -14,6 +14,7 @@ from lab_bench import DAY, SMALL, Lab, make_lab
 from engine import errors
 from lab import audit, fingerprint, judge, run, stats
 from lab.config import LabConf, compose
+from lab.declare import enter_all
 from lab.forecast import fit
 from lab.measure import LeverNotApplied, Sample, group_quads
 from lab.record import read_samples
@@ -242,6 +243,8 @@ def test_audit(lab: Lab) -> None:
     lab.run()
     lab.run("kv4", status="FAIL")
     with Store.open(lab.url) as store:
+        assert "fuse has a file and no row: frontier lab new fuse enters it" in audit.audit(store, DAY)[0]
+        enter_all(store)
         problems, _ = audit.audit(store, date(2026, 12, 30))
         assert problems == ["kv8 expired on 2026-12-29 without a decision"]  # undecided is none; kv4 has one
         experiment = store.experiment("kv8")

@@ -1,0 +1,93 @@
+"""One side of an experiment: which levers it may set, and what they become in a worker. The levers themselves, their
+values and defaults stand in `engine.levers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from engine import LEVERS, errors, parse_kv
+from oracles.contract import STACKS, StackConfig
+
+# A field of `ArmConf` -> the lever of `engine.levers` that it sets; "stack" is none of the engine's.
+ARM_LEVERS = {
+    "kv": "kv",
+    "dtype": "dtype",
+    "chunk": "prefill_chunk",
+    "fuse": "fuse",
+    "compile": "compile",
+    "argmax": "argmax",
+    "recurrence": "recurrence",
+    "blas": "blas",
+    "mlx_compile": "mlx_compile",
+}
+# Of these a worker knows only if its stack is the engine.
+OWN_LEVERS = ("fuse", "compile", "argmax", "recurrence")
+
+
+@dataclass
+class ArmConf:
+    """One side of the pair, the model apart: a stack and its levers. `kv` is the engine's notation; blas "auto" is the
+    one that the run was started with."""
+
+    stack: str = "engine"
+    kv: str = str(LEVERS["kv"].default)
+    dtype: str = str(LEVERS["dtype"].default)
+    chunk: int = int(LEVERS["prefill_chunk"].default)
+    fuse: str = str(LEVERS["fuse"].default)
+    compile: str = str(LEVERS["compile"].default)
+    argmax: str = str(LEVERS["argmax"].default)
+    recurrence: str = str(LEVERS["recurrence"].default)
+    blas: str = str(LEVERS["blas"].default)
+    mlx_compile: str = str(LEVERS["mlx_compile"].default)
+
+    def stack_config(self, model: str, blas: str) -> StackConfig:
+        """The worker configuration of this arm. Every lever of the engine is stated, since its default may become
+        another one on this machine."""
+        own = tuple((name, str(self.__dict__[name])) for name in OWN_LEVERS)
+        return StackConfig(
+            stack=self.stack,
+            model=model,
+            dtype=self.dtype,
+            kv=self.kv,
+            chunk=self.chunk,
+            blas=blas if self.blas == "auto" else self.blas,
+            compile=self.mlx_compile == "on",
+            levers=own if self.stack == "engine" else (),
+        )
+
+    def as_levers(self) -> dict[str, str | int]:
+        """Field -> value, a KV scheme in its shortest form."""
+        return asdict(self) | {"kv": str(parse_kv(self.kv))}
+
+
+def check_arm(where: str, arm: ArmConf) -> None:
+    """Every value is of a registered variant, and of a stack that has the lever."""
+    check_among(f"{where}.stack", arm.stack, STACKS)
+    parse_kv(arm.kv)
+    for name, lever in ARM_LEVERS.items():
+        value = arm.__dict__[name]
+        try:
+            LEVERS[lever].variant(value)
+        except errors.InvalidValue as error:
+            raise errors.InvalidValue(f"{where}.{name}", value, error.allowed) from error
+        if name in OWN_LEVERS and arm.stack != "engine" and value != LEVERS[lever].default:
+            raise errors.InvalidValue(f"{where}.{name}", value, f"{LEVERS[lever].default}: {arm.stack} has no other")
+
+
+def differing(base: ArmConf, candidate: ArmConf) -> list[str]:
+    """The fields in which the arms differ."""
+    left, right = base.as_levers(), candidate.as_levers()
+    return sorted(key for key in left if left[key] != right[key])
+
+
+def kind_of(base: ArmConf, candidate: ArmConf) -> str:
+    """ "ours" where the candidate takes a variant that only this engine has, else "oracle-owned"."""
+    named = [(ARM_LEVERS[name], candidate.__dict__[name]) for name in differing(base, candidate) if name in ARM_LEVERS]
+    return "ours" if any(LEVERS[lever].variant(value).kind == "ours" for lever, value in named) else "oracle-owned"
+
+
+def check_among(name: str, value: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise errors.InvalidValue(name, value, allowed)

@@ -1,0 +1,108 @@
+"""Jobs of a sweep beside each other, for KL alone: each is a `frontier` process of its own, where a launcher puts it.
+
+joblib runs them on this machine; submitit gives them to Slurm, or to local processes where there is none; ray gives
+them to a cluster, or to this machine. All machines need this source tree at one path, and a folder that they share.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from engine import errors
+from lab.sweep import Job, JobEnd, record_job
+from lab.tree import write_json
+
+TAIL_LINES = 3
+INSTALL = {"joblib": "joblib", "submitit": "submitit", "ray": "ray"}
+
+
+def command_of(name: str, profile: str, blas: str, job: Job) -> list[str]:
+    """The command line of one job."""
+    words = ["lab", "run", name, *job.overrides, "--only", "kl", "--profile", profile]
+    return [sys.executable, "-m", "lab.cli", *words, "--blas", blas, "--out", str(job.folder.absolute()), "--json"]
+
+
+def run_child(command: Sequence[str], log: str) -> tuple[int, str]:
+    """Run one job and keep what it says in `log`: (exit code, the last lines). Any launcher can run this anywhere."""
+    Path(log).parent.mkdir(parents=True, exist_ok=True)
+    with open(log, "w", encoding="utf-8") as file:
+        code = subprocess.run(list(command), stdout=file, stderr=subprocess.STDOUT, check=False).returncode
+    lines = Path(log).read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return code, " ".join(lines[-TAIL_LINES:])
+
+
+def run_parallel(
+    name: str, profile: str, blas: str, jobs: Sequence[Job], launcher: str, at_once: int, say: Callable[[str], None]
+) -> list[JobEnd]:
+    """Run all jobs, `at_once` at a time, and record each end. Raises `MissingTool` where the launcher is not installed,
+    `InvalidValue` for a launcher or a number that cannot be."""
+    if launcher not in RUNNERS:
+        raise errors.InvalidValue("--launcher", launcher, ("basic", *RUNNERS))
+    if at_once < 1:
+        raise errors.InvalidValue("--jobs", at_once, "an integer >= 1")
+    module = _module(launcher)
+    root = jobs[0].folder.parent
+    calls = []
+    for job in jobs:
+        job.folder.mkdir()
+        record_job(name, root.name, job, "started", "")
+        calls.append((command_of(name, profile, blas, job), str(job.folder / "job.log")))
+    say(f"{len(jobs)} jobs by {launcher}, {at_once} at a time; each writes job.log in its folder")
+    ends = []
+    for job, (code, words) in zip(jobs, RUNNERS[launcher](module, calls, at_once, root), strict=True):
+        outcome = "failed" if code else "finished"
+        record_job(name, root.name, job, outcome, words)
+        ends.append(JobEnd(job.number, job.overrides, str(job.folder), outcome, words))
+    write_json(root / "sweep.json", {"experiment": name, "jobs": len(jobs), "ended": [asdict(end) for end in ends]})
+    return ends
+
+
+def _module(launcher: str) -> Any:
+    try:
+        return importlib.import_module(launcher)
+    except ModuleNotFoundError as error:
+        raise errors.MissingTool(f"--launcher {launcher} needs it; run: pip install {INSTALL[launcher]}") from error
+
+
+Calls = Sequence[tuple[list[str], str]]
+
+
+def by_joblib(joblib: Any, calls: Calls, at_once: int, _root: Path) -> list[tuple[int, str]]:
+    """Threads are enough: the work is in child processes."""
+    parallel = joblib.Parallel(n_jobs=at_once, prefer="threads")
+    return list(parallel(joblib.delayed(run_child)(command, log) for command, log in calls))
+
+
+def by_submitit(submitit: Any, calls: Calls, at_once: int, root: Path) -> list[tuple[int, str]]:
+    """Slurm where it is found, else local processes; SUBMITIT_CLUSTER says which (local, slurm)."""
+    executor = submitit.AutoExecutor(folder=str(root / "submitit"), cluster=os.environ.get("SUBMITIT_CLUSTER"))
+    executor.update_parameters(timeout_min=24 * 60, slurm_array_parallelism=at_once)
+    ended: list[tuple[int, str]] = []
+    for start in range(0, len(calls), at_once):  # the local executor would start all of them at once
+        running = [executor.submit(run_child, command, log) for command, log in calls[start : start + at_once]]
+        ended += [job.result() for job in running]
+    return ended
+
+
+def by_ray(ray: Any, calls: Calls, at_once: int, _root: Path) -> list[tuple[int, str]]:
+    """RAY_ADDRESS names a cluster; without it a local one is started."""
+    ray.init(num_cpus=None if "RAY_ADDRESS" in os.environ else at_once)
+    try:
+        remote = ray.remote(num_cpus=1)(run_child)
+        return list(ray.get([remote.remote(command, log) for command, log in calls]))
+    finally:
+        ray.shutdown()
+
+
+RUNNERS: dict[str, Callable[[Any, Calls, int, Path], list[tuple[int, str]]]] = {
+    "joblib": by_joblib,
+    "submitit": by_submitit,
+    "ray": by_ray,
+}

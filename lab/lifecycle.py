@@ -1,0 +1,261 @@
+"""The end of an experiment, or two weeks more of it: what promote, delete and extend would do, and doing it.
+
+A step is planned first and refused there if it may not be taken; a plan changes nothing until `act` is called.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from pathlib import Path
+
+from engine import Lever, errors
+from lab.arms import ARM_LEVERS
+from lab.config import LabConf, compose, names
+from lab.grounds import Evidence, gather
+from lab.store import Store, now
+from lab.tables import BreadcrumbRow, DecisionRow
+from lab.targets import all_say_no, all_say_yes, by_target, latest, says_yes
+from lab.tree import Tree, removal_of, write_text
+
+REMOVAL_DAYS = 14
+
+
+class NotDecided(errors.FrontierError):
+    """Nothing that was decided allows the step; the message says what was decided where."""
+
+
+@dataclass(frozen=True)
+class LeverStep:
+    """One lever of the experiment: its candidate's and its base's value, and what happens to the table."""
+
+    lever: Lever
+    candidate: str | int
+    base: str | int
+    does: str
+    removes: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a step would do, in words and for `act`. steps: of the table; by: the day until which code is to go."""
+
+    name: str
+    what: str
+    day: date
+    words: tuple[str, ...]
+    evidence: tuple[Evidence, ...]
+    steps: tuple[LeverStep, ...] = ()
+    machine_key: str = ""
+    hypothesis: str = ""
+    state: str = ""
+    removes_file: bool = False
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def by(self) -> str:
+        return str(self.day + timedelta(days=REMOVAL_DAYS))
+
+    def log_lines(self) -> list[str]:
+        """The entry of the log."""
+        facts = [f"- {row.words}" for row in self.evidence]
+        return [self.hypothesis.strip(), "", *facts, *(f"- {word}" for word in (*self.words, *self.notes))]
+
+
+def _levers(conf: LabConf, tree: Tree) -> list[tuple[Lever, str | int, str | int]]:
+    """(lever, candidate's value, base's value) of each lever that stands in the table."""
+    levers, e = tree.levers(), conf.experiment
+    named = [name for name in e.lever if name in ARM_LEVERS]
+    return [(levers[ARM_LEVERS[n]], e.candidate.__dict__[n], e.base.__dict__[n]) for n in named]
+
+
+def _said(rows: dict[str, DecisionRow | None]) -> str:
+    return ", ".join(f"{target}: {row.verdict if row else 'no decision'}" for target, row in rows.items())
+
+
+def plan_promote(conf: LabConf, store: Store, tree: Tree, today: date, machine_key: str | None = None) -> Plan:
+    """Make the candidate the default on one machine key: `machine_key`, else the only one that says so.
+
+    Raises `NotDecided` unless the last decision there says promote or default; `InvalidValue` for a lever that has no
+    default in the engine's table.
+    """
+    e = conf.experiment
+    decisions = store.decisions(e.name)
+    wins = {key: row for key, row in latest(decisions).items() if says_yes(row.verdict)}
+    if machine_key is None and len(wins) > 1:
+        raise errors.InvalidValue("--machine", None, tuple(sorted(wins)))
+    key = machine_key or next(iter(wins), "")
+    if key not in wins:
+        said = {k: row.verdict for k, row in latest(decisions).items()}
+        where = f" on {machine_key}" if machine_key else ""
+        raise NotDecided(f"{e.name}: no decision{where} says promote or default; decided: {said or 'nothing'}")
+    steps, words = [], []
+    every = all_say_yes(e, decisions)
+    if "stack" in e.lever:
+        raise errors.InvalidValue("lever", "stack", "levers of the engine: another stack cannot become its default")
+    for lever, candidate, base in _levers(conf, tree):
+        if lever.where != "engine":
+            raise errors.InvalidValue(
+                "lever", lever.name, "levers of the engine: this one is chosen as a process starts"
+            )
+        loser = lever.variant(base)
+        removes = loser.name if loser.kind == "ours" and every and loser.name != lever.variant(candidate).name else ""
+        steps.append(LeverStep(lever, candidate, base, "default", removes))
+        words.append(f"engine/levers.json: {lever.name}={candidate} becomes the default on {key}, in place of {base}")
+        words.append(_about_loser(lever, base, removes, every, today))
+    done = all(row is not None for row in by_target(e, decisions).values())
+    notes = (
+        () if e.quality_class == "L" else (f"class {e.quality_class}: bits differ from mlx-lm's unless --l1 is given",)
+    )
+    promoted = tuple(gather(store, [wins[key]]))
+    return Plan(
+        name=e.name,
+        what="promoted",
+        day=today,
+        words=tuple(words),
+        evidence=promoted,
+        steps=tuple(steps),
+        machine_key=key,
+        hypothesis=e.hypothesis,
+        state="promoted" if done else "measuring",
+        notes=notes,
+    )
+
+
+def _about_loser(lever: Lever, base: str | int, removes: str, every: bool, today: date) -> str:
+    loser = lever.variant(base)
+    if removes:
+        files = ", ".join(loser.files) or "its entry in engine/levers.json"
+        until = today + timedelta(days=REMOVAL_DAYS)
+        return f"the losing path {lever.name}={removes} is to be removed by {until}: {files}"
+    if loser.kind != "ours":
+        return f"the losing path {lever.name}={loser.name} stays: mlx-lm or optiq ships it"
+    why = "other targets have not decided for it" if not every else "the winner is a value of the same path"
+    return f"the losing path {lever.name}={loser.name} stays: {why}"
+
+
+def plan_delete(conf: LabConf, store: Store, tree: Tree, today: date) -> Plan:
+    """End an experiment that won nowhere. Its candidate's path goes from the table where it is ours and every target
+    said no; at the expiry an experiment ends whatever is still open, and then its code stays.
+
+    Raises `NotDecided` without a decision, while a target may still win, or where one has.
+    """
+    e = conf.experiment
+    decisions = store.decisions(e.name)
+    rows = by_target(e, decisions)
+    if not decisions:
+        raise NotDecided(f"{e.name}: no decision is recorded; run it, or let it be decided: frontier lab run {e.name}")
+    winners = [row.machine_key for row in rows.values() if row is not None and says_yes(row.verdict)]
+    if winners:
+        raise NotDecided(f"{e.name}: it won on {', '.join(winners)}; decided: {_said(rows)}")
+    expired = today > date.fromisoformat(e.expires_on)
+    unanimous = all_say_no(e, decisions)
+    if not unanimous and not expired:
+        raise NotDecided(
+            f"{e.name}: not every target said no, and it expires on {e.expires_on}; decided: {_said(rows)}"
+        )
+    steps, words = [], [f"experiments/{e.name}.yaml is removed"]
+    for lever, candidate, base in _levers(conf, tree):
+        variant = lever.variant(candidate)
+        why = _kept(lever, candidate, unanimous, _users(lever, variant.name, tree, e.name))
+        if why:
+            words.append(f"{lever.name}={variant.name} stays registered: {why}")
+            continue
+        steps.append(LeverStep(lever, candidate, base, "unregister", variant.name))
+        files = ", ".join(variant.files) or "no file of its own"
+        until = today + timedelta(days=REMOVAL_DAYS)
+        words.append(
+            f"engine/levers.json: {lever.name}={variant.name} is unregistered; to be removed by {until}: {files}"
+        )
+    last = [row for row in rows.values() if row is not None] or [decisions[-1]]
+    return Plan(
+        name=e.name,
+        what="deleted",
+        day=today,
+        words=tuple(words),
+        evidence=tuple(gather(store, last)),
+        steps=tuple(steps),
+        hypothesis=e.hypothesis,
+        state="deleted",
+        removes_file=True,
+        notes=() if unanimous else (f"ended by its expiry: {_said(rows)}",),
+    )
+
+
+def _kept(lever: Lever, candidate: str | int, unanimous: bool, users: Sequence[str]) -> str:
+    """Why a variant stays in the table; "" where it goes."""
+    variant = lever.variant(candidate)
+    if variant.kind != "ours":
+        return "mlx-lm or optiq ships it"
+    if not unanimous:
+        return "not every target said no"
+    if variant.name in {lever.variant(value).name for value in (lever.default, *lever.machines.values())}:
+        return "it is a default"
+    return f"{', '.join(users)} uses it too" if users else ""
+
+
+def _users(lever: Lever, variant: str, tree: Tree, name: str) -> list[str]:
+    """Other experiments with an arm of that variant."""
+    found = []
+    field_name = next(field_ for field_, lever_name in ARM_LEVERS.items() if lever_name == lever.name)
+    for other in names(tree.experiments):
+        e = compose(other, folder=tree.experiments).experiment
+        if other != name and variant in {lever.variant(arm.__dict__[field_name]).name for arm in (e.base, e.candidate)}:
+            found.append(other)
+    return found
+
+
+def act(plan: Plan, store: Store, tree: Tree) -> None:
+    """Do what was planned: the database first, then the log, the table and the declaration."""
+    row = store.experiment(plan.name)
+    assert row is not None  # a decision refers to it
+    lines = plan.log_lines()
+    text = "\n".join((f"{plan.what} {plan.day}", *lines))
+    store.add(BreadcrumbRow(experiment_name=plan.name, at=now(), text=text))
+    if plan.state:
+        store.set_state(row.id, plan.state)
+    tree.append_log(str(plan.day), plan.name, plan.what, lines)
+    for step in plan.steps:
+        removal = removal_of(step.lever, step.removes, plan.by, plan.name) if step.removes else None
+        if step.does == "default":
+            tree.set_default(step.lever.name, plan.machine_key, step.candidate, removal)
+        else:
+            assert removal is not None
+            tree.unregister(step.lever.name, step.removes, removal)
+    if plan.removes_file:
+        tree.experiment(plan.name).unlink()
+
+
+def plan_extend(conf: LabConf, tree: Tree, today: date, reason: str) -> tuple[str, str]:
+    """(the declaration with its new expiry and the reason, that day). Once only.
+
+    Raises `InvalidValue` without a reason, a second time, or when even the new day is past.
+    """
+    e = conf.experiment
+    if not reason.strip():
+        raise errors.InvalidValue("--reason", reason, "a sentence that says why")
+    if e.extension_reason:
+        raise errors.InvalidValue("experiment", e.name, f"one not yet extended; this one was: {e.extension_reason}")
+    until = date.fromisoformat(e.expires_on) + timedelta(days=conf.thresholds.extension_days)
+    if today > until:
+        raise errors.InvalidValue("experiment", e.name, f"extended until {until} at most, and that is past; delete it")
+    text = tree.experiment(e.name).read_text(encoding="utf-8")
+    text = re.sub(r"^extension_reason:.*\n?", "", text, flags=re.MULTILINE)
+    line = f'expires_on: "{until}"\nextension_reason: {json.dumps(reason.strip(), ensure_ascii=False)}'
+    text = re.sub(r"^expires_on:.*$", lambda _found: line, text, flags=re.MULTILINE)
+    return text, str(until)
+
+
+def write_declaration(tree: Tree, name: str, text: str) -> LabConf:
+    """Write a declaration that composes and passes every check; one that does not leaves the tree as it was."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "experiments"
+        folder.mkdir()
+        (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
+        conf = compose(name, folder=folder)
+    write_text(tree.experiment(name), text)
+    return conf
