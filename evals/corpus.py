@@ -113,3 +113,43 @@ def cut(tokenizer: Encoder | ChatEncoder, items: Sequence[Item], length: int) ->
     if shortest < length:
         raise errors.InvalidValue("length", length, f"1..{shortest} (the shortest of these texts in this tokenizer)")
     return [ids[:length] for ids in whole]
+
+
+def prompt(tokenizer: Encoder, number: int, length: int) -> list[int]:
+    """`length` token ids that begin with text `number` of the frozen set; where it is too short the next ones follow.
+
+    Raises `errors.InvalidValue` for more than all of them have.
+    """
+    if isinstance(length, bool) or not isinstance(length, int) or length < 1:
+        raise errors.InvalidValue("length", length, "an integer >= 1")
+    items = corpus()
+    ids: list[int] = []
+    for turn in range(len(items)):
+        ids += encoded(tokenizer, items[(number + turn) % len(items)])
+        if len(ids) >= length:
+            return ids[:length]
+    raise errors.InvalidValue("length", length, f"1..{len(ids)} (all texts together)")
+
+
+def joined(tokenizer: Encoder, n: int, length: int) -> list[list[int]]:
+    """`sequences`, also of lengths that a text does not have: then each is of several texts of its domain, and no text
+    is in two of them. Sequence i is of the domain that text i is of.
+
+    Raises `errors.InvalidValue` where the texts do not suffice for n of that length.
+    """
+    whole = [encoded(tokenizer, item) for item in corpus()]
+    of_domain = {
+        name: [ids for item, ids in zip(corpus(), whole, strict=True) if item.domain == name] for name in DOMAINS
+    }
+    labels = domains(n)
+    for together in range(1, len(whole) // len(DOMAINS) + 1):
+        found: list[list[int]] = []
+        for i, domain in enumerate(labels):
+            index = sum(label == domain for label in labels[:i])
+            texts = of_domain[domain][index * together : (index + 1) * together]
+            found.append([token for text in texts for token in text] if len(texts) == together else [])
+        if all(len(ids) >= length for ids in found):
+            return [ids[:length] for ids in found]
+        if not all(found):
+            break
+    raise errors.InvalidValue("length", length, f"less, or fewer than {n} sequences: the texts do not suffice")

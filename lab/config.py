@@ -43,11 +43,12 @@ class BadConfig(errors.FrontierError):
 @dataclass
 class WorkloadConf:
     """What an experiment needs other than its profile's sizes; None keeps the profile's. kl_length: tokens of each KL
-    text."""
+    text; kl_sequences: at most so many of them."""
 
     prompt_tokens: int | None = None
     max_tokens: int | None = None
     kl_length: int | None = None
+    kl_sequences: int | None = None
 
 
 @dataclass
@@ -256,9 +257,11 @@ def take_own_sizes(conf: LabConf, given: set[str]) -> None:
         profile.prompt_tokens = own.prompt_tokens
     if own.max_tokens is not None and "profile.max_tokens" not in given:
         profile.max_tokens = own.max_tokens
-    if own.kl_length is not None and "profile.kl" not in given:
-        for run in profile.kl:
-            run.length = own.kl_length
+    if "profile.kl" in given:
+        return
+    for run in profile.kl:
+        run.length = run.length if own.kl_length is None else own.kl_length
+        run.sequences = run.sequences if own.kl_sequences is None else min(run.sequences, own.kl_sequences)
 
 
 def _one_line(error: Exception) -> str:

@@ -68,7 +68,7 @@ def run_gate(
         result = run_fidelity(
             base,
             [candidate],
-            corpus.sequences(tokenizer, run.sequences, run.length + 1),
+            corpus.joined(tokenizer, run.sequences, run.length + 1),
             protocol=run.protocol,
             tail=run.tail,
             floor_sequences=4 if quality_class == "L" or conf.profile.decides else 0,

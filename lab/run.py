@@ -116,7 +116,7 @@ def prompt_ids(model: Path, number: int, tokens: int) -> list[int]:
     """The prompt of a session: text `number` of the frozen set."""
     from evals import corpus
 
-    return corpus.sequences(load_tokenizer(model), number + 1, tokens)[number]
+    return corpus.prompt(load_tokenizer(model), number, tokens)
 
 
 def stack_configs(conf: LabConf, model: Path, blas: str) -> dict[Role, StackConfig]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 GUARDRAILS = ("decode_tok_s", "prefill_tok_s", "ttft_ms", "peak_bytes")
 TARGETS = ("linux-x86_64-cpu", "darwin-arm64", "linux-x86_64-cuda")
+WORKLOAD = ("prompt_tokens", "max_tokens", "kl_length", "kl_sequences")
 QUESTIONS = {
     "hypothesis": "hypothesis, in terms of the frontier's axes",
     "primary": "primary metric",
@@ -39,8 +40,13 @@ def add_parsers(actions: Any) -> None:
     new.add_argument("--guardrail", action="append", metavar="METRIC", help="repeatable (default: all timed, peak)")
     new.add_argument("--target", action="append", metavar="KEY", help="beginning of a machine key; repeatable")
     new.add_argument("--model", default="", metavar="NAME", help="its own model (default: the lab's)")
-    for size, what in (("prompt-tokens", "of the prompt"), ("max-tokens", "to make"), ("kl-length", "of a KL text")):
-        new.add_argument(f"--{size}", type=int, metavar="N", help=f"tokens {what}, its own (default: the profile's)")
+    sizes = {
+        "prompt-tokens": "tokens of the prompt",
+        "max-tokens": "tokens to make",
+        "kl-length": "tokens of a KL text",
+    }
+    for size, what in (sizes | {"kl-sequences": "KL texts at most"}).items():
+        new.add_argument(f"--{size}", type=int, metavar="N", help=f"{what}, its own (default: the profile's)")
     new.add_argument("--owner", default="mlx-frontier", metavar="NAME")
     promote = actions.add_parser("promote", help="make a winner the default on its machine key (--yes does it)")
     promote.add_argument("name")
@@ -89,7 +95,7 @@ def new_one(args: argparse.Namespace, out: Output) -> int:
             guardrails=guardrails,
             targets=args.target or TARGETS,
             model=args.model,
-            workload={name: vars(args)[name] for name in ("prompt_tokens", "max_tokens", "kl_length")},
+            workload={name: vars(args)[name] for name in WORKLOAD},
             **said,
         )
         conf, what = add_new(declaration, Tree.here(), today()), "is declared"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine import errors, load_tokenizer, resolve_model
-from evals.corpus import DOMAINS, corpus, corpus_file, domains, read_corpus, sequences
+from evals.corpus import DOMAINS, corpus, corpus_file, domains, joined, prompt, read_corpus, sequences
 
 
 class Words:
@@ -75,3 +75,29 @@ def test_a_length_that_the_texts_do_not_have_is_refused(length: int) -> None:
 def test_every_text_has_the_tokens_of_a_full_run_in_the_built_in_model() -> None:
     ids = sequences(load_tokenizer(Path(resolve_model("smollm2-135m-instruct"))), 64, 260)
     assert len({tuple(x) for x in ids}) == 64
+
+
+def test_longer_sequences_join_texts_of_one_domain_and_share_none() -> None:
+    words = Words()
+    assert joined(words, 16, 50) == sequences(words, 16, 50)
+    least = min(len(words.encode(item.text)) for item in corpus())
+    long = joined(words, 16, least + 40)
+    assert {len(ids) for ids in long} == {least + 40}
+    texts = [words.encode(item.text) for item in corpus()]
+    for domain in range(4):
+        assert long[domain][: len(texts[domain])] == texts[domain][: least + 40]
+        assert long[domain][len(texts[domain]) :] == texts[domain + 4][: least + 40 - len(texts[domain])]
+    assert long[4][:least] == texts[8][:least]  # texts 0 and 4 are in the first sequence
+    with pytest.raises(errors.InvalidValue, match="fewer than 64 sequences"):
+        joined(words, 64, least + 40)
+
+
+def test_a_long_prompt_goes_on_with_the_next_text() -> None:
+    words = Words()
+    texts = [list(words.encode(item.text)) for item in corpus()]
+    assert prompt(words, 3, 20) == texts[3][:20]
+    assert prompt(words, 63, len(texts[63]) + 5) == texts[63] + texts[0][:5]
+    with pytest.raises(errors.InvalidValue, match="all texts together"):
+        prompt(words, 0, 10**6)
+    with pytest.raises(errors.InvalidValue, match="length"):
+        prompt(words, 0, 0)
