@@ -85,9 +85,8 @@ def test_longer_sequences_join_texts_of_one_domain_and_share_none() -> None:
     assert {len(ids) for ids in long} == {least + 40}
     texts = [words.encode(item.text) for item in corpus()]
     for domain in range(4):
-        assert long[domain][: len(texts[domain])] == texts[domain][: least + 40]
-        assert long[domain][len(texts[domain]) :] == texts[domain + 4][: least + 40 - len(texts[domain])]
-    assert long[4][:least] == texts[8][:least]  # texts 0 and 4 are in the first sequence
+        assert long[domain] == [*texts[domain], *texts[domain + 4]][: least + 40]
+        assert long[domain + 4] == [*texts[domain + 8], *texts[domain + 12]][: least + 40]
     with pytest.raises(errors.InvalidValue, match="fewer than 64 sequences"):
         joined(words, 64, least + 40)
 

@@ -221,7 +221,7 @@ def test_show_draws_each_launch(
         arm = store.arms(experiment.id)[0].id
         for block in range(6):
             for position, role in enumerate(("base", "candidate", "candidate", "base")):
-                speed = (10.0 if role == "base" else 11.0) * (1 + 0.01 * block)
+                speed = 10.0 if role == "base" else 11.0 + 0.01 * (block // 2)
                 what = {"session_id": 1, "arm_id": arm, "part": "ab", "role": role, "launch": block // 2}
                 where = {"block": block, "position": position, "order_code": "ABBA", "valid": True, "why": ""}
                 store.add(
@@ -234,7 +234,7 @@ def test_show_draws_each_launch(
     for path in session["figures"]:
         assert Path(path).stat().st_size > 1000
     assert {Path(path).suffix for path in session["figures"]} == {".png", ".svg"}
-    assert "decode_tok_s: +10.0 % (+10.0 % to +10.0 %); launches +10.0 %, +10.0 %, +10.0 %" in captured.err
+    assert "decode_tok_s: +10.1 % (+9.9 % to +10.3 %); launches +10.0 %, +10.1 %, +10.2 %" in captured.err
     assert "comparison 1: primary decode_tok_s" in captured.err
     assert Path("reports/experiments/kv8/show.txt").read_text().count("decision ") == 1
 
