@@ -18,6 +18,7 @@ from typing import Any
 
 from engine import load_tokenizer, resolve_model
 from lab import confirm, fingerprint, judge, resume
+from lab.clock import SteadyClock
 from lab.config import LabConf, compose
 from lab.deciding import record_decision
 from lab.design import Role, session_seed
@@ -83,7 +84,7 @@ class Surroundings:
     start: Start = start_worker
     gate: Gate = run_gate
     as_of: date | None = None
-    clock: Callable[[], float] = time.time
+    clock: Callable[[], float] = field(default_factory=SteadyClock)
     lock: Path | None = None
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     begin: float = field(default_factory=time.monotonic)
