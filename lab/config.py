@@ -346,21 +346,24 @@ def check_lever(experiment: ExperimentConf) -> None:
         raise errors.InvalidValue("experiment.lever", experiment.lever, "at least one lever; equal arms are an A/A")
 
 
+def engaged_tokens(experiment: ExperimentConf) -> int:
+    """Tokens of a prefill from which on a chunk lever does anything; 1 for every other lever."""
+    if "chunk" not in experiment.lever:
+        return 1
+    # The first or the last token goes alone, so that a text of one chunk and a token has a single one.
+    return min(experiment.base.chunk, experiment.candidate.chunk) + 2
+
+
 def check_engages(conf: LabConf) -> None:
     """A chunk that no prompt reaches would be compared with itself, in the samples and in the KL text."""
-    e = conf.experiment
-    if "chunk" not in e.lever:
-        return
-    least = min(e.base.chunk, e.candidate.chunk)
-    # The first or the last token goes alone, so that a text of one chunk and a token has a single one.
+    least = engaged_tokens(conf.experiment)
     sizes = {
         "profile.prompt_tokens": [conf.profile.prompt_tokens],
-        "profile.kl": [run.length for run in conf.profile.kl],
+        "profile.kl": [run.length - (run.tail if run.protocol == "step" else 0) for run in conf.profile.kl],
     }
     for name, lengths in sizes.items():
-        if min(lengths) < least + 2:
-            allowed = f"lengths of {least + 2} and more, else a chunk of {least} is never full"
-            raise errors.InvalidValue(name, min(lengths), allowed)
+        if lengths and min(lengths) < least:
+            raise errors.InvalidValue(name, min(lengths), f"lengths of {least} and more, else no chunk is ever full")
 
 
 def check_dates(conf: LabConf) -> None:

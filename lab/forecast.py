@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lab.config import LabConf
+from lab.config import LabConf, engaged_tokens
 from lab.fidelity import kl_seconds
 from lab.measure import Sample
 
@@ -48,7 +48,8 @@ def fit(conf: LabConf, pilot: Sample) -> tuple[str, ...]:
         p.aa_quads = 1
     for run in p.kl:
         full = (run.sequences, run.length)
-        while over() and run.length > LEAST_KL_LENGTH:
+        least = max(LEAST_KL_LENGTH, engaged_tokens(conf.experiment) + run.tail)
+        while over() and run.length - 16 >= least:
             run.length -= 16
         while over() and run.sequences > LEAST_KL_SEQUENCES:
             run.sequences -= 4

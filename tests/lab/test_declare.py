@@ -26,7 +26,7 @@ SAID = Declaration(
     candidate=["chunk=512"],
     guardrails=["prefill_tok_s"],
     targets=["linux-x86_64-cpu"],
-    workload={"prompt_tokens": 1026, "max_tokens": None, "kl_length": 576},
+    workload={"prompt_tokens": 1026, "max_tokens": None, "kl_length": 704},
 )
 
 
@@ -71,7 +71,8 @@ def test_nothing_is_declared_without_what_it_is_judged_by(tree: Tree, name: str,
         ({"candidate": ["speed=high"]}, "unknown 'speed'"),
         ({"candidate": ["fuse=dense"]}, "none, quantized"),
         ({"candidate": ["stack=mlx-lm", "fuse=quantized"]}, "mlx-lm has no other"),
-        ({"workload": {"prompt_tokens": 96, "kl_length": 576}}, "514 and more"),
+        ({"workload": {"prompt_tokens": 96, "kl_length": 704}}, "514 and more"),
+        ({"workload": {"prompt_tokens": 1026, "kl_length": 576}}, "profile.kl=448"),  # 128 of them are single steps
         ({"quality_class": "A"}, "L, Q8, QT"),
     ],
 )
