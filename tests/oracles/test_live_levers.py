@@ -61,4 +61,4 @@ def test_the_engine_says_what_its_levers_did() -> None:
     assert steps.startswith("step (")
     assert int(steps.split()[1].strip("(")) >= 4
     with load(tiny_model("qwen3", quant="q4g32"), fuse="quantized") as engine:
-        assert engine.live_levers()["fuse"] == "quantized (4 modules)"
+        assert engine.live_levers()["fuse"] == "quantized (6 modules)"
