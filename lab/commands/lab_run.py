@@ -34,10 +34,8 @@ def add_parsers(actions: Any) -> None:
     run.add_argument(
         "--launcher", default="basic", metavar="NAME", help="of a sweep's jobs: basic, or joblib, submitit, ray for KL"
     )
-    run.epilog = example(
-        "frontier lab run kv8 --profile quick",
-        "frontier lab run kv8 experiment.candidate.kv=kv8,kv6 --multirun --only kl",
-    )
+    sweep = "experiment.candidate.kv=kv8,kv6 --multirun --only kl"
+    run.epilog = example("frontier lab run kv8 --profile quick", f"frontier lab run kv8 {sweep}")
     run.add_argument("--jobs", type=int, default=2, metavar="N", help="at a time, with another launcher (default: 2)")
 
 

@@ -27,12 +27,8 @@ def add_parsers(actions: Any) -> None:
     audit.add_argument("--as-of", metavar="DATE", help="judge as of this day (default: today)")
     power = actions.add_parser("power", help="the smallest effect each look would find, from the last A/A")
     power.add_argument("name")
-    for parser, line in (
-        (listed, "list"),
-        (show, "show kv8"),
-        (audit, "audit --as-of 2026-12-29"),
-        (power, "power kv8"),
-    ):
+    lines = {"list": listed, "show kv8": show, "audit --as-of 2026-12-29": audit, "power kv8": power}
+    for line, parser in lines.items():
         parser.epilog = example(f"frontier lab {line}")
 
 

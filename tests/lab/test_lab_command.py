@@ -88,9 +88,7 @@ def test_audit_as_of_the_head_commit(capsys: pytest.CaptureFixture[str]) -> None
         (["decide", "kv8"], "kv8: there is no database at"),
         (["replay", "kv8"], "kv8: there is no database at"),
         (["decide", "kv8", "--as-of", "soon"], "--as-of='soon'"),
-        (["promote", "kv8"], "kv8: there is no database and so no decision"),
-        (["delete", "kv8", "--yes"], "kv8: there is no database and so no decision"),
-        (["new", "half", "--candidate", "chunk=512"], "say --hypothesis, --primary, --delta, --expires"),
+        (["promote", "kv8"], "run this in the source tree"),
         (
             ["run", "blas", "experiment.base.blas=openblas", "experiment.candidate.blas=bundled"],
             "openblas: the base of",
@@ -135,6 +133,26 @@ def tree_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = source_tree(tmp_path / "tree", "fuse", "kv8").root
     monkeypatch.chdir(root)
     return root
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["promote", "kv8"], "kv8: there is no database and so no decision"),
+        (["delete", "kv8", "--yes"], "kv8: there is no database and so no decision"),
+        (["new", "half", "--candidate", "chunk=512"], "say --hypothesis, --primary, --delta, --expires"),
+    ],
+)
+def test_a_step_too_early_is_one_line(
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tree_of(tmp_path, monkeypatch)
+    assert cli.main(["lab", *words]) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_promote_is_a_dry_run_until_yes(
