@@ -47,8 +47,6 @@ def add_parsers(actions: Any) -> None:
         epilog=example("frontier lab replay kv8"),
     )
     replay.add_argument("name")
-    for name, parser in (("confirm", confirm), ("resume", resume), ("decide", decide), ("replay", replay)):
-        parser.epilog = example(f"frontier lab {name} kv8")
 
 
 def _surroundings(args: argparse.Namespace, out: Output, bar: Any) -> dict[str, Any]:
