@@ -2,7 +2,8 @@
 
 smoke: minutes on two cores, a check that nothing is broken; nightly: enough for margins of some points; full: whatever
 the data has, for a machine with an accelerator. Synthetic tasks and HashHop are cheap or long by choice of size, so
-their numbers are multiples of it. smoke has the forms of IFEval and BFCL that cut an answer at 256 tokens.
+their numbers are multiples of it. smoke has the forms of IFEval and BFCL that cut an answer at 256 tokens, and the
+short texts of HashHop.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ TIERS: dict[str, dict[str, int | None]] = {
         "ifeval_256": 8,
         "humaneval": 8,
         "bfcl_256": 8,
-        "hashhop": 4,
+        "hashhop_1k": 4,
         "synthetic_copy": 24,
         "synthetic_arithmetic": 24,
         "synthetic_retrieval": 24,

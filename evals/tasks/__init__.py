@@ -19,6 +19,7 @@ TASKS: dict[str, str] = {
     "gsm8k": "evals.tasks.gsm8k:Gsm8k",
     "gsm8k_chat": "evals.tasks.gsm8k:Gsm8kChat",
     "hashhop": "evals.tasks.hashhop:HashHop",
+    "hashhop_1k": "evals.tasks.hashhop:HashHop1k",
     "hellaswag": "evals.tasks.hellaswag:HellaSwag",
     "humaneval": "evals.tasks.humaneval:HumanEval",
     "ifeval": "evals.tasks.ifeval:IfEval",

@@ -278,6 +278,13 @@ def test_hashhop_begins_with_each_count_of_hops_and_each_length() -> None:
         assert len({item.cluster for item in items[start : start + 28]}) == 28
 
 
+def test_hashhop_1k_has_the_short_ones_of_each_count_of_hops() -> None:
+    items = hashhop.HashHop1k().items()
+    assert len(items) == 4 * hashhop.REPEATS
+    assert {item.id for item in items} < {item.id for item in hashhop.HashHop().items()}
+    assert len({item.data["hops"] for item in items[:4]}) == 4
+
+
 def test_hashhop_can_be_solved_from_its_text_and_only_so() -> None:
     task = hashhop.HashHop()
     for item in task.items()[:28]:
