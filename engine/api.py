@@ -27,6 +27,7 @@ from engine.graph.fused import flatten
 from engine.graph.model import Model, load_model
 from engine.graph.rows import unfit_for_rows
 from engine.kv.base import LayerCache
+from engine.kv.padded import fit_for_padding
 from engine.kv.plan import KVPlan
 from engine.kv.project import Projector, prefill_lengths
 from engine.kv.request import parse_kv
@@ -105,7 +106,11 @@ class Engine:
         unfit = unfit_for_rows(self._model.spec)
         mode, rows = resolve_mode(config.batch_mode, device, self.machine.blas, unfit)
         if rows == "padded":
+            for name in ("kv_budget", "memory_budget"):
+                if vars(config)[name] is not None:
+                    raise InvalidValue(name, vars(config)[name], "None with batch_mode=fast: padding is not projected")
             flatten(self._model.decoder)
+            rows = "padded" if any(fit_for_padding(self._kv)) else "together"
         self._projector = self._loop.call(self._make_projector)
         self._admission = Admission(
             model=self._model,

@@ -320,15 +320,15 @@ def check(conf: LabConf, name: str) -> None:
         check_among("profile.kl.protocol", run.protocol, PROTOCOLS)
     for metric in e.guardrails:
         check_among("experiment.guardrails", metric, TIMED + COUNTED)
-        if metric == e.primary:
-            raise errors.InvalidValue("experiment.guardrails", metric, "metrics other than the primary")
+        if metric == e.primary or e.guardrails.count(metric) > 1:
+            raise errors.InvalidValue("experiment.guardrails", metric, "metrics other than the primary, each once")
     for role, arm in (("base", e.base), ("candidate", e.candidate)):
         check_arm(f"experiment.{role}", arm)
     check_lever(e)
     check_engages(conf)
     if e.delta is not None and not 0 < e.delta < math.inf:
         raise errors.InvalidValue("experiment.delta", e.delta, "a number above 0, or null for the machine's")
-    if not e.targets:
+    if not e.targets or not all(e.targets):
         raise errors.InvalidValue("experiment.targets", e.targets, "at least one beginning of a machine key")
     check_dates(conf)
     check_sizes(p)

@@ -57,12 +57,10 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--quantized-kv-start", type=int, help=f"with --kv-bits (default: {MLX_LM_KV_START})")
     group.add_argument("--prefill-step-size", type=int, help="prompt tokens per forward (default: 2048)")
     group.add_argument("--profile", default="auto", help="auto, family, or universal: config.json read as llama's")
-    group.add_argument(
-        "--recurrence", default="fast", help="fast (mlx-lm's bits), or plain: a reference, token by token"
-    )
-    group.add_argument("--fuse", default="none", help="quantized: packed projections of one input as one product")
-    group.add_argument("--compile", default="none", help="step: the decode step as one compiled trace (equal bits)")
-    group.add_argument("--argmax", default="full", help="normalised: greedy tokens in one pass, CUDA only (equal bits)")
+    group.add_argument("--recurrence", help="fast (mlx-lm's bits), or plain: a reference, token by token")
+    group.add_argument("--fuse", help="quantized: packed projections of one input as one product")
+    group.add_argument("--compile", help="step: the decode step as one compiled trace (equal bits)")
+    group.add_argument("--argmax", help="normalised: greedy tokens in one pass, CUDA only (equal bits)")
     add_tier_flags(group, "--kv")
     for flag in NOT_BUILT:
         group.add_argument(flag, action=_NotBuilt, nargs="*", help=argparse.SUPPRESS)
@@ -147,14 +145,10 @@ def engine_options(args: argparse.Namespace, out: Output) -> dict[str, Any]:
         options["kv"] = kv
     if args.profile != "auto":
         options["profile"] = args.profile
-    if args.recurrence != "fast":
-        options["recurrence"] = args.recurrence
-    if args.fuse != "none":
-        options["fuse"] = args.fuse
-    if args.compile != "none":
-        options["compile"] = args.compile
-    if args.argmax != "full":
-        options["argmax"] = args.argmax
+    # What is not said keeps the default of this machine; what is said is passed on, also where it is the general one.
+    for name in ("recurrence", "fuse", "compile", "argmax"):
+        if vars(args)[name] is not None:
+            options[name] = vars(args)[name]
     if args.prefill_step_size is not None:
         options["prefill_chunk"] = args.prefill_step_size
     return options

@@ -23,6 +23,7 @@ from lab.config import LabConf, compose
 from lab.deciding import record_decision
 from lab.design import Role, session_seed
 from lab.evidence import fidelity_runs
+from lab.expiry import require_unexpired
 from lab.fidelity import FidelityRun, Progress, run_gate
 from lab.judge import Comparison
 from lab.lock import hold_timing
@@ -168,6 +169,7 @@ def confirm_experiment(name: str, **surroundings: Any) -> RunResult:
         print_ = fingerprint.take()
         asked = confirm.pending(store, name, print_.machine_key)
         confirm.require_time_apart(store, asked, print_, around.now())
+        require_unexpired(asked.conf, around.now().date())
         conf = confirm.confirming_conf(store, asked.conf)
         model = Path(resolve_model(conf.model, progress=around.progress))
         arms = stack_configs(conf, model, around.blas)
@@ -186,6 +188,7 @@ def resume_experiment(name: str, uid: str | None = None, **surroundings: Any) ->
     around = Surroundings(**surroundings)
     with Store.open(around.url) as store:
         left = resume.find(store, name, uid)
+        require_unexpired(left.conf, around.now().date())
         print_ = fingerprint.take()
         model = Path(resolve_model(left.conf.model, progress=around.progress))
         arms = stack_configs(left.conf, model, around.blas)

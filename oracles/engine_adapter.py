@@ -111,6 +111,7 @@ class EngineStack:
     def batch(self, probe: BatchProbe) -> Trace:
         """In an engine of its own, whose turns are counted here."""
         how: dict[str, Any] = {"dtype": self.config.dtype, "kv": self.config.kv, "prefill_chunk": self.config.chunk}
+        how |= dict(self.config.levers)
         with load_engine(self.config.model, drive="manual", batch=len(probe.rows), **how) as engine:
             handles: dict[int, Any] = {}
             turn, idle, taps = 0, False, ("logprobs", "logits")

@@ -15,8 +15,15 @@ from engine.kv.base import KVView, Offset, Offsets
 from engine.kv.buffers import grown, part, write
 from engine.kv.dense import DenseKV
 from engine.kv.masks import Masks
+from engine.kv.plan import KVPlan
+from engine.kv.scheme import NATIVE
 from engine.kv.storage import Parts
 from engine.kv.views import DenseView
+
+
+def fit_for_padding(kv: KVPlan) -> list[bool]:
+    """Which caches keep every token in the model's dtype, and stay so."""
+    return [plan.spec.kind == "dense" and plan.scheme is NATIVE for plan in kv.caches]
 
 
 class PaddedKV:

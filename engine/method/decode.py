@@ -19,9 +19,9 @@ from engine.errors import BadLogits
 from engine.graph.compiled import CompiledStep
 from engine.graph.decoder import Decoder
 from engine.kv.base import LayerCache, live_scheme
+from engine.kv.padded import fit_for_padding
 from engine.kv.plan import KVPlan
 from engine.kv.rows import Slot, copied, merged, settle
-from engine.kv.scheme import NATIVE
 from engine.method.base import Entry, Method, Outcome, Row, Task
 from engine.sample.argmax import normalised_argmax
 from engine.sample.keys import KeyChain
@@ -138,8 +138,7 @@ class Decode(Method):
     ) -> None:
         self.decoder, self.kv, self.chunk, self.compiled = decoder, kv, chunk, compiled
         self.normalised, self.together = normalised, rows != "one by one"
-        one_buffer = [plan.spec.kind == "dense" and plan.scheme is NATIVE for plan in kv.caches]
-        self._padded = one_buffer if rows == "padded" else []
+        self._padded = fit_for_padding(kv) if rows == "padded" else []
         self._rows: tuple[DecodeRow, ...] = ()  # whose caches `_slots` merges
         self._slots: list[Slot] = []
         self._steps = 0

@@ -128,7 +128,11 @@ def chosen(args: argparse.Namespace) -> list[tuple[Task, int | None]]:
     tasks = [load_task(name) for name in names]
     for task in tasks:
         task.items()  # before a model is loaded: data may be missing
-    return [(task, tier.get(task.name) if args.items is None else args.items) for task in tasks]
+    for name in names if args.items is None else ():
+        if name not in tier:
+            allowed = f"a task of tier {args.tier} ({', '.join(tier)}), or --items N beside it"
+            raise errors.InvalidValue("--tasks", name, allowed)
+    return [(task, tier[task.name] if args.items is None else args.items) for task in tasks]
 
 
 def open_backend(args: argparse.Namespace) -> Backend:

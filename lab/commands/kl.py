@@ -145,6 +145,8 @@ def check_files(args: argparse.Namespace) -> None:
     """Raise `InvalidValue` for a flag that a kept reference leaves without a meaning."""
     from engine import errors
 
+    if args.save_reference is not None and not Path(args.save_reference).parent.is_dir():
+        raise errors.InvalidValue("--save-reference", args.save_reference, "a file in a folder that exists")
     candidates = ("candidate", "l1", "l2", *(f"candidate_{what}" for what in ("model", "dtype", "chunk", "warm")))
     streams = ("layers", "lens", "free", "reference_warm")  # a kept reference has no streams, and runs no more
     idle = {

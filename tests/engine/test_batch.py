@@ -180,6 +180,33 @@ def test_modes() -> None:
         resolve_mode("composition", "gpu", "none", "")
 
 
+def test_packed_products_take_the_rows_of_a_step_as_one_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, ...]] = []
+    product = mx.quantized_matmul
+
+    def watched(x: mx.array, *arrays: mx.array, **how: object) -> mx.array:
+        seen.append(x.shape)
+        return product(x, *arrays, **how)
+
+    with load(tiny_model("llama", quant="q4g32"), drive="manual", batch_mode="fast") as engine:
+        asked = [ask((5, 9, 2, 7)), ask((8,)), ask((3, 3, 3, 3, 3, 3, 3))]
+        alone = [engine.submit(request).result() for request in asked]
+        monkeypatch.setattr(mx, "quantized_matmul", watched)
+        beside = [handle.result() for handle in [engine.submit(request) for request in asked]]
+    assert [(g.tokens, g.logprobs) for g in beside] == [(g.tokens, g.logprobs) for g in alone]
+    for got, one in zip(beside, alone, strict=True):
+        assert np.array_equal(np.array(got.taps["logits"]), np.array(one.taps["logits"]))
+    assert any(len(shape) == 2 and shape[0] == 3 for shape in seen)
+
+
+def test_padded_rows_are_refused_a_budget_and_are_not_said_of_packed_caches(llama_folder: Path) -> None:
+    for name in ("kv_budget", "memory_budget"):
+        with pytest.raises(errors.InvalidValue, match="padding"):
+            load(llama_folder, batch_mode="fast", **{name: 2**30})
+    with load(llama_folder, drive="manual", batch_mode="fast", kv="kv8:g32") as engine:
+        assert engine.submit(ask((5, 9))).result().plan.rows == "together"
+
+
 @pytest.mark.parametrize("mode", ["composition", "invariant", "fast"])
 def test_the_modes_are_one_on_the_cpu(llama_folder: Path, mode: str) -> None:
     with load(llama_folder, drive="manual", batch_mode=mode) as engine:
