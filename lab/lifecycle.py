@@ -16,13 +16,16 @@ from pathlib import Path
 from engine import Lever, errors
 from lab.arms import ARM_LEVERS
 from lab.config import LabConf, compose, names
+from lab.evidence import stored_conf
 from lab.grounds import Evidence, gather
 from lab.store import Store, now
-from lab.tables import BreadcrumbRow, DecisionRow
+from lab.tables import BreadcrumbRow, DecisionRow, SessionRow
 from lab.targets import all_say_no, all_say_yes, by_target, latest, says_yes
 from lab.tree import Tree, removal_of, write_text
 
 REMOVAL_DAYS = 14
+# What a decision is about; dates, owner and words may change after it.
+DECIDES = ("base", "candidate", "lever", "primary", "delta", "guardrails", "quality_class", "kind")
 
 
 class NotDecided(errors.FrontierError):
@@ -77,6 +80,21 @@ def _said(rows: dict[str, DecisionRow | None]) -> str:
     return ", ".join(f"{target}: {row.verdict if row else 'no decision'}" for target, row in rows.items())
 
 
+def require_declared(conf: LabConf, store: Store, decision: DecisionRow) -> None:
+    """Raise `NotDecided` if the decision's session measured another experiment than the one declared: other arms,
+    delta, primary, guardrails, class or model, by an override or an edit since."""
+    session = store.rows(SessionRow, id=decision.session_id)[0]
+    measured = stored_conf(store, session)
+    was, is_now = vars(measured.experiment), vars(conf.experiment)
+    other = [f"{name} {was[name]!r}, declared {is_now[name]!r}" for name in DECIDES if was[name] != is_now[name]]
+    if measured.model != conf.model:
+        other.append(f"model {measured.model!r}, declared {conf.model!r}")
+    if other:
+        raise NotDecided(
+            f"{conf.experiment.name}: session {session.uid} measured another experiment: {'; '.join(other)}"
+        )
+
+
 def plan_promote(conf: LabConf, store: Store, tree: Tree, today: date, machine_key: str | None = None) -> Plan:
     """Make the candidate the default on one machine key: `machine_key`, else the only one that says so.
 
@@ -93,6 +111,7 @@ def plan_promote(conf: LabConf, store: Store, tree: Tree, today: date, machine_k
         said = {k: row.verdict for k, row in latest(decisions).items()}
         where = f" on {machine_key}" if machine_key else ""
         raise NotDecided(f"{e.name}: no decision{where} says promote or default; decided: {said or 'nothing'}")
+    require_declared(conf, store, wins[key])
     steps, words = [], []
     every = all_say_yes(e, decisions)
     if "stack" in e.lever:

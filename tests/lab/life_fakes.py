@@ -46,16 +46,26 @@ def row_of(kind: type[Base], **values: Any) -> Base:
     return kind(**(fields | values))
 
 
-def decide(store: Store, name: str, key: str, verdict: str, row: str = "7", folder: Path | None = None) -> int:
+def decide(
+    store: Store,
+    name: str,
+    key: str,
+    verdict: str,
+    row: str = "7",
+    folder: Path | None = None,
+    overrides: tuple[str, ...] = (),
+) -> int:
     """A session on one machine with a comparison, a KL run and a decision; returns the decision's id."""
-    experiment = declare(store, compose(name, folder=folder))
+    conf = compose(name, folder=folder)
+    experiment = declare(store, conf)
+    measured = compose(name, overrides, folder=folder) if overrides else conf
     number = len(store.rows(SessionRow)) + 1
     unique = {"sha256": f"{name}-{number}"}
     ids = {
         "machine_id": store.add(row_of(MachineRow, key=key, **unique)),
         "env_id": store.add(row_of(EnvRow, **unique)),
         "code_id": store.add(row_of(CodeRow, **unique)),
-        "config_id": store.add(row_of(ConfigRow, **unique)),
+        "config_id": store.add(row_of(ConfigRow, resolved_yaml=measured.as_yaml(), **unique)),
         "workload_id": store.add(row_of(WorkloadRow, **unique)),
     }
     uid = f"2026-{number}"

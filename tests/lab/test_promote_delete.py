@@ -105,6 +105,16 @@ def test_promote_makes_the_default_of_one_machine_key(tree: Tree, store: Store) 
     assert "-2.1 %" in store.rows(BreadcrumbRow)[0].text
 
 
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [("experiment.delta=0.001", "delta 0.001, declared"), ("model=another", "model 'another', declared")],
+)
+def test_what_was_measured_with_overrides_is_not_promoted(tree: Tree, store: Store, override: str, says: str) -> None:
+    decide(store, "fuse", CPU, "promote on this machine key", "3", overrides=(override,))
+    with pytest.raises(NotDecided, match=says):
+        plan_promote(compose("fuse"), store, tree, DAY)
+
+
 def test_promote_names_the_machine_where_several_won(tree: Tree, store: Store) -> None:
     for key in (CPU, MAC):
         decide(store, "fuse", key, "promote on this machine key", "3")
