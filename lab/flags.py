@@ -83,7 +83,7 @@ def add_text_flags(parser: argparse.ArgumentParser, *, length: int) -> None:
     parser.add_argument("--stack", default="engine", choices=("engine", "mlx-lm", "optiq"), help="who runs it")
     parser.add_argument("--dtype", default="auto", help="auto (the checkpoint's own), float32, bfloat16 or float16")
     parser.add_argument(
-        "--corpus", default="frozen", metavar="NAME", help="frozen (default), wikipedia, qasper, agents or tools"
+        "--corpus", default="frozen", metavar="NAME", help="frozen (default), wikipedia, qasper, agents, tools or calls"
     )
     parser.add_argument("--sequences", type=int, default=16, metavar="N", help="texts of the set, at most 64")
     parser.add_argument("--length", type=int, default=length, metavar="N", help=f"tokens of each (default: {length})")

@@ -1,4 +1,5 @@
-"""What each lever is at this moment, read from the live objects and not from what was asked."""
+"""What each lever is at this moment: fused maps, compiled steps and the BLAS read from the live objects; dtype, chunk,
+recurrence and argmax as the engine was built with them."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from engine.graph.fused import count_joined
 def live_levers(
     config: EngineConfig, machine: Machine, decoder: Decoder, compiled: CompiledStep | None
 ) -> dict[str, str]:
-    """Lever -> its value, with a count of what it did in brackets where it does something: "step (48 steps)". A value
-    that was asked and did nothing reads as if it had not been."""
+    """Lever -> its value, with a count of what it did in brackets where it does something: "step (48 steps)". A fusion
+    or compiled step that was asked and did nothing reads as if it had not been."""
     joined = count_joined(decoder)
     steps = 0 if compiled is None else compiled.counts.steps
     return {
