@@ -73,6 +73,7 @@ def today() -> date:
 
 def new_one(args: argparse.Namespace, out: Output) -> int:
     """Write experiments/NAME.yaml and its row. A file that is there gets its row, if nothing else was said."""
+    from engine import errors
     from lab.config import compose, names
     from lab.declare import Declaration, add_new
     from lab.record import declare
@@ -80,7 +81,12 @@ def new_one(args: argparse.Namespace, out: Output) -> int:
     from lab.tree import Tree
 
     said = {name: vars(args)[name] for name in QUESTIONS}
-    if args.name in names() and not any(said.values()) and not args.candidate:
+    if args.name in names() and not any(said.values()):
+        idle = {"quality_class": "L", "owner": "mlx-frontier", "model": "", "candidate": [], "base": []}
+        for name, default in (idle | dict.fromkeys(("guardrail", "target", *WORKLOAD))).items():
+            if vars(args)[name] != default:
+                flag = "--class" if name == "quality_class" else f"--{name.replace('_', '-')}"
+                raise errors.InvalidValue(flag, vars(args)[name], f"absent: experiments/{args.name}.yaml says it")
         conf, what = compose(args.name), "has a row now"
     else:
         if sys.stdin.isatty() and not args.json:

@@ -193,6 +193,9 @@ def test_new_declares_and_enters_a_row(
 ) -> None:
     root = tree_of(tmp_path, monkeypatch)
     assert cli.main(["lab", "new", "kv8"]) == 0  # its file is there
+    for words in (["--class", "QT"], ["--base", "kv=kv4"], ["--prompt-tokens", "7"], ["--target", "nowhere"]):
+        assert cli.main(["lab", "new", "kv8", *words]) == 2
+        assert f"{words[0]}=" in capsys.readouterr().err
     expires = datetime.now(UTC).date() + timedelta(days=30)
     words = ["--hypothesis", "less memory", "--primary", "kv_bytes", "--delta", "0.3", "--expires", str(expires)]
     assert cli.main(["lab", "new", "kv6", *words, "--candidate", "kv=kv6", "--class", "QT"]) == 0
