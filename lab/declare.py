@@ -118,6 +118,8 @@ def add_new(said: Declaration, tree: Tree, today: date) -> LabConf:
     """Write the declaration. Raises `InvalidValue` for a name that is taken, and everything that `compose` does."""
     if not said.name.replace("_", "").replace("-", "").isalnum():
         raise errors.InvalidValue("name", said.name, "letters, digits, - and _")
+    if yaml.safe_load(said.name) != said.name or said.name.replace(".", "").replace("e", "").isdigit():
+        raise errors.InvalidValue("name", said.name, "a name that YAML reads as a word, not as a number or as true")
     if said.name in names(tree.experiments):
         raise errors.InvalidValue("name", said.name, f"a new one; there are {', '.join(names(tree.experiments))}")
     if said.name in {entry.name for entry in tree.entries()}:

@@ -59,6 +59,8 @@ def test_nothing_is_declared_without_what_it_is_judged_by(tree: Tree, name: str,
     [
         ({"name": "kv8"}, "a new one"),
         ({"name": "a/b"}, "letters, digits"),
+        ({"name": "null"}, "reads as a word"),
+        ({"name": "1e3"}, "reads as a word"),
         ({"primary": "speed"}, "decode_tok_s"),
         ({"delta": "some"}, "a number, or machine"),
         ({"delta": "-1"}, "above 0"),
