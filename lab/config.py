@@ -135,7 +135,6 @@ class MachineConf:
     name: str = "???"
     delta: float = 0.0
     guardrail_margin: float = 0.0
-    tail_factor: float = 0.0
     sd_limit: float = 0.0
     sample_s: float = 0.0
     steady_limit: float = 0.0

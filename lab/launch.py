@@ -38,15 +38,21 @@ def run_child(command: Sequence[str], log: str) -> tuple[int, str]:
     return code, " ".join(lines[-TAIL_LINES:])
 
 
+def require_launcher(launcher: str, at_once: int) -> None:
+    """Raise `InvalidValue` for a launcher or a number of jobs that cannot be, `MissingTool` where it is not there."""
+    if launcher not in RUNNERS:
+        raise errors.InvalidValue("--launcher", launcher, ("basic", *RUNNERS))
+    if at_once < 1:
+        raise errors.InvalidValue("--jobs", at_once, "an integer >= 1")
+    _module(launcher)
+
+
 def run_parallel(
     name: str, profile: str, blas: str, jobs: Sequence[Job], launcher: str, at_once: int, say: Callable[[str], None]
 ) -> list[JobEnd]:
     """Run all jobs, `at_once` at a time, and record each end. Raises `MissingTool` where the launcher is not installed,
     `InvalidValue` for a launcher or a number that cannot be."""
-    if launcher not in RUNNERS:
-        raise errors.InvalidValue("--launcher", launcher, ("basic", *RUNNERS))
-    if at_once < 1:
-        raise errors.InvalidValue("--jobs", at_once, "an integer >= 1")
+    require_launcher(launcher, at_once)
     module = _module(launcher)
     root = jobs[0].folder.parent
     calls = []

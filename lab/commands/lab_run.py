@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 PARTS = ("all", "kl")
 
 
+AT_ONCE = 2
+
+
 def add_parsers(actions: Any) -> None:
     """The parser of `run`."""
     run = actions.add_parser("run", help="measure one experiment and say which row of the decision table holds")
@@ -36,7 +39,7 @@ def add_parsers(actions: Any) -> None:
     )
     sweep = "experiment.candidate.kv=kv8,kv6 --multirun --only kl"
     run.epilog = example("frontier lab run kv8 --profile quick", f"frontier lab run kv8 {sweep}")
-    run.add_argument("--jobs", type=int, default=2, metavar="N", help="at a time, with another launcher (default: 2)")
+    run.add_argument("--jobs", type=int, metavar="N", help="at a time, with another launcher (default: 2)")
 
 
 def run_one(args: argparse.Namespace, out: Output) -> int:
@@ -47,6 +50,8 @@ def run_one(args: argparse.Namespace, out: Output) -> int:
     words = list(args.overrides) + ([f"model='{args.model}'"] if args.model else [])
     if any(word.partition("=")[0] == "profile" for word in words):
         raise errors.InvalidValue("override", "profile", "the flag --profile")
+    if args.jobs is not None and args.launcher == "basic":
+        raise errors.InvalidValue("--jobs", args.jobs, "absent: the launcher basic runs one job at a time")
     if args.multirun:
         return run_jobs(args, words, out)
     if args.launcher != "basic":
@@ -150,12 +155,15 @@ def run_kl(args: argparse.Namespace, words: list[str], folder: Path, out: Output
 
 def run_jobs(args: argparse.Namespace, words: list[str], out: Output) -> int:
     """A sweep. Exit code 1 when a job failed."""
-    from lab.launch import run_parallel
+    from lab.launch import require_launcher, run_parallel
     from lab.sweep import plan_sweep, require_serial, run_sweep
 
     timed = args.only == "all"
     if timed:
         require_serial(args.launcher)
+    at_once = AT_ONCE if args.jobs is None else args.jobs
+    if args.launcher != "basic":
+        require_launcher(args.launcher, at_once)
     check_startable(args, [])
     jobs = plan_sweep(args.name, args.profile, words, args.out)
     out.line(f"sweep of {len(jobs)} jobs in {jobs[0].folder.parent}")
@@ -168,7 +176,7 @@ def run_jobs(args: argparse.Namespace, words: list[str], out: Output) -> int:
 
         ends = run_sweep(args.name, jobs, work, out.line)
     else:
-        ends = run_parallel(args.name, args.profile, args.blas, jobs, args.launcher, args.jobs, out.line)
+        ends = run_parallel(args.name, args.profile, args.blas, jobs, args.launcher, at_once, out.line)
     failed = [end for end in ends if end.outcome == "failed"]
     for end in ends:
         out.line(f"job {end.number + 1}: {end.outcome}, {' '.join(end.overrides)}: {end.words}")

@@ -105,6 +105,8 @@ def test_an_unknown_launcher_lists_the_known() -> None:
     [
         (["experiment.delta=0.1,0.2"], "--multirun for a job each"),
         (["--launcher", "joblib"], "with --multirun"),
+        (["--jobs", "3"], "one job at a time"),
+        (["--multirun", "--only", "kl", "--launcher", "joblib", "--jobs", "0"], "an integer >= 1"),
         (["profile=quick"], "the flag --profile"),
         (["experiment.delta=0.1,,2", "--multirun"], "overrides:"),
     ],
