@@ -24,6 +24,7 @@ from engine.config import EngineConfig
 from engine.errors import InvalidValue, UnknownField
 from engine.graph.compiled import CompiledStep, Counts, unfit_for_compile
 from engine.graph.fused import flatten
+from engine.graph.lean import lean, unfit_for_lean
 from engine.graph.model import Model, load_model
 from engine.graph.rows import unfit_for_rows
 from engine.kv.base import LayerCache
@@ -123,6 +124,10 @@ class Engine:
             rows=rows,
             call=self._loop.call,
         )
+        if config.ops == "lean":
+            if unfit := unfit_for_lean(device, self.machine.arch):
+                raise InvalidValue("ops", "lean", f"mlx: {unfit}")
+            lean(self._model.decoder)
         self._compiled = self._compile() if config.compile == "step" else None
         unfit = unfit_for_normalised(device) if config.argmax == "normalised" else ""
         if unfit:

@@ -41,6 +41,7 @@ class EngineConfig:
     fuse: str = str(LEVERS["fuse"].default)
     compile: str = str(LEVERS["compile"].default)
     argmax: str = str(LEVERS["argmax"].default)
+    ops: str = str(LEVERS["ops"].default)
     batch: int = int(LEVERS["batch"].default)
     batch_mode: str = str(LEVERS["batch_mode"].default)
     kv_budget: int | None = None

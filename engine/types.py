@@ -225,6 +225,7 @@ class Plan:
     fuse: str = "none"
     compile: str = "none"
     argmax: str = "full"
+    ops: str = "mlx"
     batch: int = 1
     batch_mode: str = "composition"
     rows: str = "together"

@@ -88,7 +88,7 @@ class EngineBackend:
         self._local = Local(self._engine.tokenizer, length_limit(self._engine.model_config))
         config = self._engine.config
         names = (
-            *("dtype", "kv", "prefill_chunk", "recurrence", "fuse", "compile", "argmax", "batch_mode", "batch"),
+            *("dtype", "kv", "prefill_chunk", "recurrence", "fuse", "compile", "argmax", "ops", "batch_mode", "batch"),
             "profile",
         )
         self.document: Mapping[str, Any] = {

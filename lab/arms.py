@@ -18,12 +18,13 @@ ARM_LEVERS = {
     "fuse": "fuse",
     "compile": "compile",
     "argmax": "argmax",
+    "ops": "ops",
     "recurrence": "recurrence",
     "blas": "blas",
     "mlx_compile": "mlx_compile",
 }
 # Of these a worker knows only if its stack is the engine.
-OWN_LEVERS = ("fuse", "compile", "argmax", "recurrence")
+OWN_LEVERS = ("fuse", "compile", "argmax", "ops", "recurrence")
 
 
 @dataclass
@@ -38,6 +39,7 @@ class ArmConf:
     fuse: str = str(LEVERS["fuse"].default)
     compile: str = str(LEVERS["compile"].default)
     argmax: str = str(LEVERS["argmax"].default)
+    ops: str = str(LEVERS["ops"].default)
     recurrence: str = str(LEVERS["recurrence"].default)
     blas: str = str(LEVERS["blas"].default)
     mlx_compile: str = str(LEVERS["mlx_compile"].default)

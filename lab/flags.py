@@ -60,6 +60,7 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--recurrence", help="fast (mlx-lm's bits), or plain: a reference, token by token")
     group.add_argument("--fuse", help="quantized: packed projections of one input as one product")
     group.add_argument("--compile", help="step: the decode step as one compiled trace (equal bits)")
+    group.add_argument("--ops", help="mlx or lean: rotations and norms on a CPU in fewer operations (equal bits)")
     group.add_argument("--argmax", help="normalised: greedy tokens in one pass, CUDA only (equal bits)")
     add_tier_flags(group, "--kv")
     for flag in NOT_BUILT:
@@ -146,7 +147,7 @@ def engine_options(args: argparse.Namespace, out: Output) -> dict[str, Any]:
     if args.profile != "auto":
         options["profile"] = args.profile
     # What is not said keeps the default of this machine; what is said is passed on, also where it is the general one.
-    for name in ("recurrence", "fuse", "compile", "argmax"):
+    for name in ("recurrence", "fuse", "compile", "argmax", "ops"):
         if vars(args)[name] is not None:
             options[name] = vars(args)[name]
     if args.prefill_step_size is not None:

@@ -107,8 +107,10 @@ class Attention:
             assert keys is not None
             assert values is not None
             keys = self._rotated(self._split(keys, spec.kv_heads, spec.head_dim, self.k_norm), self.k_norm, offset)
-            values = values.reshape(B, L, spec.kv_heads, self.v_dim)
-            values = (self.v_norm(values) if self.v_norm else values).transpose(0, 2, 1, 3)
+            if self.v_norm is None:
+                values = by_heads(values, spec.kv_heads, self.v_dim)
+            else:
+                values = self.v_norm(values.reshape(B, L, spec.kv_heads, self.v_dim)).transpose(0, 2, 1, 3)
             if spec.value_scale is not None:
                 values = values * spec.value_scale
             if self.int8 is not None:
@@ -118,9 +120,10 @@ class Attention:
 
     def output(self, out: mx.array, x: mx.array, gate: mx.array | None = None) -> mx.array:
         """What was attended [B, H, L, E], gated by x or by `gate`, through the last projection: [B, L, D]."""
-        out = out.transpose(0, 2, 1, 3)  # [B, L, H, E]
         if gate is None and self.gate is not None:
             gate = self.gate(x)
+        if x.shape[1] > 1 or gate is not None:  # one token is in this order already
+            out = out.transpose(0, 2, 1, 3)  # [B, L, H, E]
         if gate is not None and self.spec.gate is not None:
             out = gated(out, gate, self.spec.gate)
         out = out.reshape(*x.shape[:2], -1)
@@ -163,10 +166,9 @@ class Attention:
         where = self.spec.qk_norm.where if self.spec.qk_norm else None
         if norm is not None and where == "flat":
             x = norm(x)
-        x = x.reshape(B, L, heads, dim)
-        if norm is not None and where == "head":
-            x = norm(x)
-        return x.transpose(0, 2, 1, 3)
+        if norm is None or where != "head":
+            return by_heads(x, heads, dim)
+        return norm(x.reshape(B, L, heads, dim)).transpose(0, 2, 1, 3)
 
     def _rotated(self, x: mx.array, norm: Norm | None, offset: Offset) -> mx.array:
         if self.rope is not None:
@@ -174,6 +176,12 @@ class Attention:
         if norm is not None and self.spec.qk_norm is not None and self.spec.qk_norm.where == "rotated":
             x = norm(x)
         return x
+
+
+def by_heads(x: mx.array, heads: int, dim: int) -> mx.array:
+    """x [B, L, heads*E], or those values in more axes, as [B, heads, L, E]. One token is in that order already."""
+    B, L = x.shape[:2]
+    return x.reshape(B, heads, 1, dim) if L == 1 else x.reshape(B, L, heads, dim).transpose(0, 2, 1, 3)
 
 
 def scaled(queries: mx.array, scale: QueryScale, offset: int, dtype: mx.Dtype) -> mx.array:

@@ -7,8 +7,7 @@ products of a batched step as one matrix product each.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import mlx.core as mx
 
@@ -16,13 +15,14 @@ from engine.errors import InvalidValue
 from engine.graph.attention import Attention
 from engine.graph.decoder import Decoder
 from engine.graph.mlp import Mlp
+from engine.graph.modules import modules
 from engine.graph.params import LinearMap, Packed, PackedLinear, Packing
 
 
 def fuse(decoder: Decoder) -> None:
     """Join query, key and value, and gate and up, wherever they are packed alike. `InvalidValue` where none is."""
     joined = 0
-    for module in _modules(decoder.layers, (Attention, Mlp)):
+    for module in modules(decoder.layers, (Attention, Mlp)):
         if isinstance(module, Attention) and module.apart:
             module.joined = _joined(module.apart)
             joined += module.joined is not None
@@ -36,13 +36,13 @@ def fuse(decoder: Decoder) -> None:
 def flatten(decoder: Decoder) -> None:
     """Let packed maps take the rows of a step [B, 1, I] as [B, I]: on CUDA one matrix product instead of B vector ones,
     with other bits from eight rows on."""
-    for packed in _modules(vars(decoder).values(), (Packed,)):
+    for packed in modules(vars(decoder).values(), (Packed,)):
         packed.flat = True
 
 
 def count_joined(decoder: Decoder) -> int:
     """How many attentions and MLPs run joined projections."""
-    return sum(module.joined is not None for module in _modules(decoder.layers, (Attention, Mlp)))
+    return sum(module.joined is not None for module in modules(decoder.layers, (Attention, Mlp)))
 
 
 def _joined(maps: Sequence[LinearMap]) -> PackedLinear | None:
@@ -64,18 +64,3 @@ def _joined(maps: Sequence[LinearMap]) -> PackedLinear | None:
     whole = PackedLinear(Packed(weight, scales, zeros, Packing(**packed[0].how)), bias)
     mx.eval([array for array in (*whole.packed.arrays, bias) if array is not None])
     return whole
-
-
-def _modules(part: Iterable[Any], kinds: tuple[type, ...]) -> Iterator[Any]:
-    """Every module of these kinds below `part`, once."""
-    seen: set[int] = set()
-    stack = list(part)
-    while stack:
-        module = stack.pop()
-        if id(module) in seen or not type(module).__module__.startswith("engine.graph"):
-            continue
-        seen.add(id(module))
-        if isinstance(module, kinds):
-            yield module
-        for value in vars(module).values():
-            stack += value if isinstance(value, (list, tuple)) else [value]

@@ -49,11 +49,12 @@ class Linear:
 
     def __init__(self, weight: mx.array, bias: mx.array | None) -> None:
         self.weight, self.bias = weight, bias
+        self._turned, self._across = weight, weight.T  # made once: a step of a small model is mostly its operations
 
     def __call__(self, x: mx.array) -> mx.array:
-        if self.bias is None:
-            return x @ self.weight.T
-        return mx.addmm(self.bias, x, self.weight.T)
+        if self._turned is not self.weight:
+            self._turned, self._across = self.weight, self.weight.T
+        return x @ self._across if self.bias is None else mx.addmm(self.bias, x, self._across)
 
 
 class Packed:

@@ -1,4 +1,4 @@
-"""Rotary embeddings: every variant ends in one `mx.fast.rope`, with a base or with a table of frequencies.
+"""Rotary embeddings: every variant ends in one `Rope`, with a base or with a table of frequencies.
 
 Letters: B rows, H heads, L length, D head dimension. Formulas as in mlx-lm 0.32.2, models/rope_utils.py.
 """
@@ -20,7 +20,47 @@ _NUMBERS = {
     *("beta_fast", "beta_slow", "mscale", "mscale_all_dim", "partial_rotary_factor"),
 }
 
-Rope = Callable[[mx.array, Offset], mx.array]  # ([B, H, L, D], offset) -> [B, H, L, D]
+
+class Rope:
+    """x [B, H, L, D], offset -> x with its first `dims` dimensions turned.
+
+    base: a number, or its growth with the length; or else freqs [dims/2]. gain: by what those dimensions are multiplied
+    first. key: ropes of one key turn alike. turned: who turns, in place of `turn` (engine.graph.lean).
+    """
+
+    def __init__(
+        self,
+        spec: RopeSpec,
+        *,
+        base: float | Callable[[int], float] | None = None,
+        scale: float = 1.0,
+        freqs: mx.array | None = None,
+        gain: float | None = None,
+    ) -> None:
+        self.dims, self.traditional, self.key = spec.dims, spec.traditional, repr(spec)
+        self.gain, self._base, self._scale, self._freqs = gain, base, scale, freqs
+        self.turned: Callable[[Rope, mx.array, Offset], mx.array] | None = None
+
+    def __call__(self, x: mx.array, offset: Offset) -> mx.array:
+        if self.gain is not None:
+            x = x.at[..., : self.dims].multiply(self.gain)
+        return self.turn(x, offset) if self.turned is None else self.turned(self, x, offset)
+
+    def turn(self, x: mx.array, offset: Offset) -> mx.array:
+        """The rotation alone."""
+        base = self._base
+        if callable(base):
+            assert isinstance(offset, int)
+            base = base(x.shape[-2] + offset)
+        return mx.fast.rope(
+            x,
+            self.dims,
+            traditional=self.traditional,
+            base=base,
+            scale=self._scale,
+            offset=offset,
+            freqs=self._freqs,
+        )
 
 
 def build_rope(spec: RopeSpec) -> Rope:
@@ -52,23 +92,12 @@ def _check_numbers(scaling: dict[str, Any], dims: int) -> None:
 
 
 def _with_base(spec: RopeSpec, scale: float) -> Rope:
-    def rope(x: mx.array, offset: Offset) -> mx.array:
-        return mx.fast.rope(x, spec.dims, traditional=spec.traditional, base=spec.base, scale=scale, offset=offset)
-
-    return rope
+    return Rope(spec, base=spec.base, scale=scale)
 
 
 def _with_freqs(spec: RopeSpec, freqs: mx.array, gain: float = 1.0, *, always: bool = False) -> Rope:
     """`gain` multiplies the rotated dimensions first (yarn's mscale), also where it is 1 with `always`."""
-
-    def rope(x: mx.array, offset: Offset) -> mx.array:
-        if always or gain != 1.0:
-            x = x.at[..., : spec.dims].multiply(gain)
-        return mx.fast.rope(
-            x, spec.dims, traditional=spec.traditional, base=None, scale=1.0, offset=offset, freqs=freqs
-        )
-
-    return rope
+    return Rope(spec, freqs=freqs, gain=gain if always or gain != 1.0 else None)
 
 
 def _default(spec: RopeSpec, scaling: dict[str, Any]) -> Rope:
@@ -85,13 +114,10 @@ def _dynamic(spec: RopeSpec, scaling: dict[str, Any]) -> Rope:
     if trained is None:
         raise KeyError("max_position_embeddings")
 
-    def rope(x: mx.array, offset: Offset) -> mx.array:
-        assert isinstance(offset, int)
-        length = max(x.shape[-2] + offset, trained)
-        base = spec.base * ((factor * length / trained) - (factor - 1)) ** (dims / (dims - 2))
-        return mx.fast.rope(x, dims, traditional=spec.traditional, base=base, scale=1.0, offset=offset)
+    def base(length: int) -> float:
+        return spec.base * ((factor * max(length, trained) / trained) - (factor - 1)) ** (dims / (dims - 2))
 
-    return rope
+    return Rope(spec, base=base)
 
 
 def _llama3(spec: RopeSpec, scaling: dict[str, Any]) -> Rope:

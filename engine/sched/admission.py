@@ -130,6 +130,7 @@ class Admission:
             fuse=config.fuse,
             compile=config.compile,
             argmax=config.argmax,
+            ops=config.ops,
             batch=config.batch,
             batch_mode=self.mode,
             rows=self.rows,
