@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -42,7 +43,7 @@ from engine.method.rehearse import rehearse
 from engine.sample.argmax import unfit_for_normalised
 from engine.sched.admission import Admission
 from engine.sched.loop import Loop
-from engine.sched.modes import resolve_mode
+from engine.sched.modes import fit_of, resolve_mode
 from engine.sched.policy import Limits
 from engine.sched.scheduler import Bounds, Scheduler, TurnLog
 from engine.sched.session import Handle, Session
@@ -105,13 +106,12 @@ class Engine:
         """How requests are planned and run."""
         config, device = self.config, self.machine.device
         unfit = unfit_for_rows(self._model.spec)
-        mode, rows = resolve_mode(config.batch_mode, device, self.machine.blas, unfit)
-        if rows == "padded":
-            for name in ("kv_budget", "memory_budget"):
-                if vars(config)[name] is not None:
-                    raise InvalidValue(name, vars(config)[name], "None with batch_mode=fast: padding is not projected")
+        fit = fit_of(fit_for_padding(self._kv))
+        budget = next((name for name in ("kv_budget", "memory_budget") if vars(config)[name] is not None), "")
+        mode, rows = resolve_mode(config.batch_mode, device, self.machine.blas, unfit, fit, budget)
+        if mode == "fast":
             flatten(self._model.decoder)
-            rows = "padded" if any(fit_for_padding(self._kv)) else "together"
+        exact = device != "cpu" and mode == "composition"  # masks and prompts as mlx-lm's batch has them
         self._projector = self._loop.call(self._make_projector)
         self._admission = Admission(
             model=self._model,
@@ -138,10 +138,12 @@ class Engine:
             self._kv,
             chunk=config.prefill_chunk,
             rows=rows,
+            masked=exact,
             compiled=self._compiled,
             normalised=config.argmax == "normalised",
         )
-        limits = Limits(rows=config.batch, kv_bytes=self._kv_limit())
+        share = 0 if not method.joint else sys.maxsize if exact else config.prefill_chunk
+        limits = Limits(rows=config.batch, kv_bytes=self._kv_limit(), prefill=share)
         return Scheduler(method, limits, Bounds(waiting=config.queue, idle_s=config.idle_s))
 
     def _compile(self) -> CompiledStep:

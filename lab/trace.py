@@ -35,7 +35,7 @@ class Moment:
     turn: int
     ms: float
     admitted: tuple[int, ...]
-    prefilled: int | None
+    prefilled: tuple[int, ...]
     decoded: tuple[int, ...]
     ended: tuple[int, ...]
     kv_bytes: int
@@ -95,7 +95,7 @@ def replay(engine: Engine, arrivals: Sequence[Arrival]) -> Replay:
                 turn=turn,
                 ms=(log.end_s - log.start_s) * 1e3,
                 admitted=tuple(ids[i] for i in log.turn.admit),
-                prefilled=None if log.turn.prefill is None else ids[log.turn.prefill],
+                prefilled=tuple(ids[i] for i in log.turn.prefill),
                 decoded=tuple(ids[i] for i in log.turn.decode),
                 ended=tuple(ids[i] for i in log.ended),
                 kv_bytes=log.kv_bytes,
@@ -136,10 +136,10 @@ def draw(run: Replay, path: Path) -> None:
     rows, held = figure.subplots(2, 1, sharex=True, height_ratios=(max(lines, 3), 3))
     colours = {"prefill chunk": "#c8551b", "step": "#0b6bb0"}
     for moment in run.moments:
-        if moment.prefilled is not None:
-            rows.barh(moment.prefilled, 1, left=moment.turn, height=0.8, color=colours["prefill chunk"])
+        for line in moment.prefilled:
+            rows.barh(line, 1, left=moment.turn, height=0.8, color=colours["prefill chunk"])
         for line in moment.decoded:
-            both = line == moment.prefilled
+            both = line in moment.prefilled
             rows.barh(line, 0.5 if both else 1, left=moment.turn + 0.5 * both, height=0.8, color=colours["step"])
         for line in moment.ended:
             rows.plot(moment.turn + 1, line, marker="|", color="#1c1c1a", markersize=9)

@@ -24,7 +24,7 @@ class BufferedKV(LayerKV):
         self.offset = 0
         self._keys: Parts | None = None
         self._values: Parts | None = None
-        self._lent: Callable[[], tuple[Parts, Parts]] | None = None
+        self._lent: Callable[[], tuple[Parts | None, Parts | None]] | None = None
 
     @property
     def keys(self) -> Parts | None:
@@ -46,7 +46,7 @@ class BufferedKV(LayerKV):
         self._take_back()
         self._values = values
 
-    def lend(self, read: Callable[[], tuple[Parts, Parts]]) -> None:
+    def lend(self, read: Callable[[], tuple[Parts | None, Parts | None]]) -> None:
         """Let keys and values lie elsewhere, where `read` finds them, until they are set again."""
         self._keys = self._values = None
         self._lent = read

@@ -28,10 +28,17 @@ def fit_for_padding(kv: KVPlan) -> list[bool]:
 
 class PaddedKV:
     """One layer's keys and values of B rows, whose last tokens lie side by side until `settle` gives each row its part
-    back. Only for caches that keep every token in the model's dtype and stay so."""
+    back. Only for caches that keep every token in the model's dtype and stay so.
 
-    def __init__(self, caches: Sequence[DenseKV], offsets: Offsets) -> None:
+    lengths: tokens that each row adds, behind which what is appended is padding; such a buffer takes one append only.
+    masked: attention has a mask also where nothing is to be hidden, as mlx-lm's batch does; on a GPU bits depend on it.
+    """
+
+    def __init__(
+        self, caches: Sequence[DenseKV], offsets: Offsets, *, lengths: tuple[int, ...] = (), masked: bool = False
+    ) -> None:
         self._caches, self._window, self._offsets = caches, caches[0].window, offsets
+        self._lengths, self._masked = lengths, masked
         self._end = max(cache.offset for cache in caches)
         self._pads = tuple(self._end - cache.offset for cache in caches)
         self._keys = self._gathered([cache.keys for cache in caches])
@@ -42,12 +49,12 @@ class PaddedKV:
     @property
     def offset(self) -> Offset:
         """Tokens in each row."""
-        return self._offsets(tuple(self._end - pad for pad in self._pads))
+        return self._offsets(tuple(cache.offset for cache in self._caches))
 
     @property
     def nbytes(self) -> int:
         """Bytes of all rows: what putting them together copied."""
-        return sum(array.nbytes for array in (*self._keys, *self._values))
+        return sum(array.nbytes for array in (*(self._keys or ()), *(self._values or ())))
 
     def append(self, keys: mx.array, values: mx.array) -> KVView:
         """Store row b of `keys`, `values` [B, K, L, D] behind row b's."""
@@ -56,8 +63,8 @@ class PaddedKV:
         write(self._keys, (keys,), start)
         write(self._values, (values,), start)
         self._end = end
-        for cache in self._caches:
-            cache.offset += end - start
+        for cache, length in zip(self._caches, self._lengths or (end - start,) * len(self._caches), strict=True):
+            cache.offset += length
         (seen_keys,), (seen_values,) = part(self._keys, 0, end), part(self._values, 0, end)
         return DenseView(seen_keys, seen_values, offset, partial(self._visible, start))
 
@@ -67,23 +74,28 @@ class PaddedKV:
             cache.keys, cache.values = self._part(b)
 
     def _visible(self, start: int, length: int, masks: Masks) -> mx.array | str | None:
-        if not any(self._pads) and self._window is None:
+        if not (self._masked or any(self._pads) or self._window is not None):
             return None if length == 1 else "causal"
         return masks.padded(self._pads, length, start, self._window)
 
-    def _part(self, b: int) -> tuple[Parts, Parts]:
-        def row(buffer: Parts) -> Parts:
-            return tuple(array[b : b + 1, :, self._pads[b] : self._end] for array in buffer)
+    def _part(self, b: int) -> tuple[Parts | None, Parts | None]:
+        pad, offset = self._pads[b], self._caches[b].offset
+
+        def row(buffer: Parts | None) -> Parts | None:
+            if buffer is None or not offset:
+                return None
+            return tuple(array[b : b + 1, :, pad : pad + offset] for array in buffer)
 
         return row(self._keys), row(self._values)
 
-    def _gathered(self, rows: Sequence[Parts | None]) -> Parts:
-        """Rows [1, K, ., D] as one array [B, K, S, D]; zeros before the shorter ones."""
-        present = [row[0] for row in rows if row is not None]
-        assert len(present) == len(rows), "a row that has not begun cannot lie beside one that has"
-        _, heads, _, dim = present[0].shape
-        whole = mx.zeros((len(rows), heads, self._end, dim), present[0].dtype)
-        for b, row in enumerate(present):
+    def _gathered(self, rows: Sequence[Parts | None]) -> Parts | None:
+        """Rows [1, K, ., D] as one array [B, K, S, D]; zeros before the shorter ones. None before the first append."""
+        begun = {b: row[0] for b, row in enumerate(rows) if row is not None}
+        if not begun:
+            return None
+        _, heads, _, dim = next(iter(begun.values())).shape
+        whole = mx.zeros((len(rows), heads, self._end, dim), next(iter(begun.values())).dtype)
+        for b, row in begun.items():
             pad = self._pads[b]
             whole[b : b + 1, :, pad:] = row[:, :, : self._end - pad]
         return (whole,)

@@ -1,6 +1,6 @@
 """Rows side by side in one forward. Each row keeps its own caches, unpadded, for life: nothing is copied when a row
-joins or leaves, no mask hides padding, and each row's attention is the one that it would run alone. In the mode that
-says nothing about bits rows lie in one buffer instead (engine.kv.padded).
+joins or leaves, no mask hides padding, and each row's attention is the one that it would run alone. Or rows lie in one
+buffer (engine.kv.padded): one attention for all of them, and copies when one joins or leaves.
 
 Letters: B rows, H query heads, K key/value heads, L query length, D head dimension.
 """
@@ -118,23 +118,26 @@ class RowsState:
 Slot = LayerCache | RowsKV | RowsState | PaddedKV
 
 
-def merged(rows: Sequence[Caches], padded: Sequence[bool] = ()) -> list[Slot]:
-    """The caches of B rows, layer by layer, as one forward of all takes them. All rows must have begun.
+def merged(rows: Sequence[Caches]) -> list[Slot]:
+    """The caches of B rows, layer by layer, as one forward of all takes them: each keeps its own. Where there are
+    states all rows must have begun."""
+    offsets = Offsets()
+    return [
+        RowsState(rows, layer, offsets) if isinstance(cache, StateKV) else RowsKV(rows, layer, offsets)
+        for layer, cache in enumerate(rows[0])
+    ]
 
-    padded: the layers whose rows go into one buffer; without it each keeps its own.
-    """
-    together, offsets = padded or [False] * len(rows[0]), Offsets()
-    return [_slot(rows, layer, one_buffer, offsets) for layer, one_buffer in enumerate(together)]
 
-
-def _slot(rows: Sequence[Caches], layer: int, one_buffer: bool, offsets: Offsets) -> Slot:
-    caches = [row[layer] for row in rows]
-    if isinstance(caches[0], StateKV):
-        return RowsState(rows, layer, offsets)
-    if one_buffer:
+def padded(
+    rows: Sequence[Caches], layers: Sequence[bool], *, lengths: tuple[int, ...] = (), masked: bool = False
+) -> list[Slot]:
+    """The same with the rows of these layers in one buffer: see `PaddedKV`."""
+    slots, offsets = merged(rows), Offsets()
+    for layer in (layer for layer, one_buffer in enumerate(layers) if one_buffer):
+        caches = [row[layer] for row in rows]
         assert all(isinstance(cache, DenseKV) for cache in caches)
-        return PaddedKV(caches, offsets)  # type: ignore[arg-type]
-    return RowsKV(rows, layer, offsets)
+        slots[layer] = PaddedKV(caches, offsets, lengths=lengths, masked=masked)  # type: ignore[arg-type]
+    return slots
 
 
 def settle(slots: Sequence[Slot]) -> None:

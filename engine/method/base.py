@@ -55,6 +55,11 @@ class Row(ABC):
     def chunks_left(self) -> int:
         """Prefill chunks to go before it can take part in a step."""
 
+    @property
+    @abstractmethod
+    def next_tokens(self) -> int:
+        """Tokens of the next of these chunks."""
+
     @abstractmethod
     def describe(self) -> tuple[CacheLayer, ...]:
         """Its live caches, layer by layer."""
@@ -67,18 +72,20 @@ class Row(ABC):
 class Method(ABC):
     """Advances rows. All calls come from the engine's thread.
 
-    copied_bytes: copied so far because rows joined or left others, and for nothing else.
+    copied_bytes: copied so far because rows joined or left others, and for nothing else. joint: whether several prompts
+    may go on in one forward.
     """
 
     copied_bytes = 0
+    joint = False
 
     @abstractmethod
     def open(self, task: Task) -> Row:
         """A row that has done nothing yet and holds nothing yet."""
 
     @abstractmethod
-    def prefill(self, row: Row) -> None:
-        """One chunk of its prompt. A failure is this row's alone."""
+    def prefill(self, rows: Sequence[Row]) -> None:
+        """One chunk of each one's prompt, in one forward. A failure is the end of them all."""
 
     @abstractmethod
     def step(self, rows: Sequence[Row]) -> list[Outcome]:

@@ -2,7 +2,8 @@
 
 The conventions of a row are mlx-lm's generate_step (generate.py): all but the last prompt token go through in chunks,
 the last one alone; logprobs are taken in the logits' dtype; the next step is built before the current token is read.
-A row's first forward, and its prompt's chunks, are its own; behind them it shares one forward with the others.
+Rows that have begun share one forward. Prompts that go on in the same turn do too, and the first steps behind them,
+where all caches can lie in one padded buffer; elsewhere a row's chunks and its first forward are its own.
 
 Letters: B rows of a step, V vocabulary.
 """
@@ -21,7 +22,7 @@ from engine.graph.decoder import Decoder
 from engine.kv.base import LayerCache, live_scheme
 from engine.kv.padded import fit_for_padding
 from engine.kv.plan import KVPlan
-from engine.kv.rows import Slot, copied, merged, settle
+from engine.kv.rows import Slot, copied, merged, padded, settle
 from engine.method.base import Entry, Method, Outcome, Row, Task
 from engine.sample.argmax import normalised_argmax
 from engine.sample.keys import KeyChain
@@ -96,6 +97,10 @@ class DecodeRow(Row):
         return -(-(len(self.task.prompt) - 1 - self.prefilled) // self.chunk)
 
     @property
+    def next_tokens(self) -> int:
+        return min(self.chunk, len(self.task.prompt) - 1 - self.prefilled)
+
+    @property
     def needs_logprobs(self) -> bool:
         """Whether its step reads more log-probabilities than that of a greedy token."""
         task = self.task
@@ -122,9 +127,9 @@ class DecodeRow(Row):
 
 
 class Decode(Method):
-    """Rows over one decoder. chunk: prompt tokens a prefill forward; rows: how they run (engine.sched.modes); compiled:
-    the step of rows that have begun, else their layers run one by one; normalised: tokens of greedy rows in one pass
-    over the logits (engine.sample.argmax)."""
+    """Rows over one decoder. chunk: prompt tokens a prefill forward; rows: how they run (engine.sched.modes), masked:
+    see engine.kv.padded; compiled: the step of rows that have begun, else their layers run one by one; normalised:
+    tokens of greedy rows in one pass over the logits (engine.sample.argmax)."""
 
     def __init__(
         self,
@@ -133,12 +138,15 @@ class Decode(Method):
         *,
         chunk: int,
         rows: str,
+        masked: bool = False,
         compiled: CompiledStep | None = None,
         normalised: bool = False,
     ) -> None:
         self.decoder, self.kv, self.chunk, self.compiled = decoder, kv, chunk, compiled
         self.normalised, self.together = normalised, rows != "one by one"
+        self._masked = masked
         self._padded = fit_for_padding(kv) if rows == "padded" else []
+        self.joint = bool(self._padded) and all(self._padded)
         self._rows: tuple[DecodeRow, ...] = ()  # whose caches `_slots` merges
         self._slots: list[Slot] = []
         self._steps = 0
@@ -146,24 +154,33 @@ class Decode(Method):
     def open(self, task: Task) -> DecodeRow:
         return DecodeRow(task, self.kv, self.chunk)
 
-    def prefill(self, row: Row) -> None:
-        """Run one chunk of the prompt (never its last token)."""
-        assert isinstance(row, DecodeRow)
-        left = len(row.task.prompt) - 1 - row.prefilled
-        ids = mx.array(row.task.prompt[row.prefilled : row.prefilled + min(self.chunk, left)])
-        self.decoder.forward_hidden(ids[None], row.caches)
-        self.kv.convert(row.caches)
-        mx.eval([a for cache in row.caches for a in cache.arrays()])
-        row.remember(ids)
-        row.prefilled += ids.size
+    def prefill(self, rows: Sequence[Row]) -> None:
+        """Run one chunk of each prompt (never its last token); the shorter ones are padded behind."""
+        ours = [row for row in rows if isinstance(row, DecodeRow)]
+        assert len(ours) == 1 or self.joint
+        lengths = tuple(row.next_tokens for row in ours)
+        parts = [row.task.prompt[row.prefilled : row.prefilled + n] for row, n in zip(ours, lengths, strict=True)]
+        slots: Sequence[Slot] = ours[0].caches
+        if len(ours) > 1:
+            for row in ours:
+                self._leave(row)
+            caches = [row.caches for row in ours]
+            slots = padded(caches, self._padded, lengths=lengths, masked=self._masked)
+        self.decoder.forward_hidden(mx.array([(*ids, *[0] * (max(lengths) - len(ids))) for ids in parts]), slots)
+        settle(slots)
+        for row, ids in zip(ours, parts, strict=True):
+            self.kv.convert(row.caches)
+            row.remember(mx.array(ids))
+            row.prefilled += len(ids)
+        mx.eval([a for row in ours for cache in row.caches for a in cache.arrays()])
         mx.clear_cache()
 
     def step(self, rows: Sequence[Row]) -> list[Outcome]:
         """One token of each row; the step behind it is on its way before this one is read."""
         ours = [row for row in rows if isinstance(row, DecodeRow)]
-        for row in ours:
-            if row.ahead is None:
-                self._launch([row])
+        fresh = [row for row in ours if row.ahead is None]
+        for group in [fresh] if self.joint and fresh else [[row] for row in fresh]:
+            self._launch(group)
         current = [row.ahead for row in ours]
         going = [row for row in ours if row.launched < row.task.limit]
         if going:
@@ -180,9 +197,12 @@ class Decode(Method):
 
     def close(self, row: Row) -> None:
         assert isinstance(row, DecodeRow)
+        self._leave(row)
+        row.caches, row.ahead = [], None
+
+    def _leave(self, row: DecodeRow) -> None:
         if row in self._rows:
             self._part()
-        row.caches, row.ahead = [], None
 
     def _part(self) -> None:
         """Give every row of the last step its own caches back."""
@@ -258,16 +278,18 @@ class Decode(Method):
                 return logits
         caches: Sequence[Slot] = rows[0].caches
         if len(rows) == 1:
-            if rows[0] in self._rows:
-                self._part()
+            self._leave(rows[0])
         else:
             if tuple(rows) != self._rows:
                 self._part()
-                self._rows, self._slots = tuple(rows), merged([row.caches for row in rows], self._padded)
+                self._rows, self._slots = tuple(rows), self._beside([row.caches for row in rows])
                 self.copied_bytes += copied(self._slots)
             caches = self._slots
         hidden = self.decoder.forward_hidden(ids[:, None], caches)
         return self.decoder.project(hidden)[:, -1, :]
+
+    def _beside(self, rows: list[list[LayerCache]]) -> list[Slot]:
+        return padded(rows, self._padded, masked=self._masked) if self._padded else merged(rows)
 
     @staticmethod
     def _sampled(rows: list[DecodeRow], logprobs: mx.array, failures: dict[int, Exception]) -> mx.array:

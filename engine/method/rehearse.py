@@ -22,7 +22,7 @@ def rehearse(decoder: Decoder, kv: KVPlan, task: Task, chunk: int, held: list[La
     mx.clear_cache()
     mx.reset_peak_memory()
     while row.chunks_left:
-        method.prefill(row)
+        method.prefill([row])
     for _ in range(task.limit):
         method.step([row])
     mx.synchronize()

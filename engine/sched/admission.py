@@ -136,7 +136,7 @@ class Admission:
             rows=self.rows,
             kv_bytes=self._kv_bytes((*chunks, *(1,) * limit)),
         )
-        return Prepared(request, task, plan, stop_ids, text, chunks=len(chunks))
+        return Prepared(request, task, plan, stop_ids, text, chunks=len(chunks), first_chunk=chunks[0] if chunks else 0)
 
     def _kv_bytes(self, lengths: tuple[int, ...]) -> int:
         if self.projector.counts:

@@ -4,34 +4,50 @@ composition: the bits of mlx-lm's batch at the same composition. invariant: thos
 it. fast: rows share every forward, lie in one padded buffer, and packed products take them as one matrix; nothing is
 said about bits.
 
-On the CPU with MLX's own BLAS the three are one: a product of B rows has the bits of each row's own, so rows share
-forwards. With OpenBLAS the bits of a dense product depend on B (`frontier bench batch --bits`), and nothing is claimed
-between shapes: rows share forwards, but for `invariant`. On a GPU they depend on B too, and any mask changes those of
-attention. A row that must not change runs its own forward, and mlx-lm's padded batch is not built.
+On the CPU with MLX's own BLAS the three are one: a product of B rows has the bits of each row's own, and padding that a
+mask hides changes none. Rows lie in one padded buffer there, since that is fastest (`frontier bench batch`), or keep
+their own caches: for `invariant`, under a budget, and where caches are packed, rings or states. With OpenBLAS the bits
+of a dense product depend on B (`frontier bench batch --bits`), and nothing is claimed between shapes: rows share
+forwards, but for `invariant`. On a GPU they depend on B too, and any mask changes those of attention: `composition`
+pads and masks as mlx-lm does, prompts too, so that rows which arrive together have its bits; a row that must not change
+runs its own forward.
 """
 
 from __future__ import annotations
 
 from typing import Literal
 
-from engine.errors import NotBuilt
+from engine.errors import InvalidValue, NotBuilt
 
 Rows = Literal["together", "one by one", "padded"]
+Fit = Literal["all", "some", "none"]
 
 
-def resolve_mode(asked: str, device: str, blas: str, unfit: str) -> tuple[str, Rows]:
+def fit_of(layers: list[bool]) -> Fit:
+    """How many of the caches can lie in one padded buffer."""
+    return "all" if layers and all(layers) else "some" if any(layers) else "none"
+
+
+def resolve_mode(asked: str, device: str, blas: str, unfit: str, fit: Fit, budget: str = "") -> tuple[str, Rows]:
     """The mode and how rows run. device: "cpu" or a GPU's kind; blas: its name, "bundled" for MLX's own; unfit: why
-    this graph takes no rows of unequal length in one forward, or "".
+    this graph takes no rows of unequal length in one forward, or ""; fit: which caches can be padded; budget: the field
+    of a budget that is set, or "".
 
-    Raises `NotBuilt` for the bits of mlx-lm's batch where rows would have to be padded for them.
+    Raises `NotBuilt` for the bits of mlx-lm's batch where they need more than padded caches, and `InvalidValue` for
+    padding that no budget counts.
     """
-    if asked == "fast" and not unfit:
-        return asked, "padded"
+    pads = not unfit and fit != "none"
+    if asked == "fast":
+        if pads and budget:
+            raise InvalidValue(budget, "a number", "None with batch_mode=fast: padding is not projected")
+        return asked, "one by one" if unfit else "padded" if pads else "together"
     if device == "cpu":
         mode = "composition" if asked == "auto" else asked
-        alone = unfit or (mode == "invariant" and blas != "bundled")
-        return mode, "one by one" if alone else "together"
-    if asked == "composition":
-        raise NotBuilt(f"batch_mode=composition on {device}", "use invariant or fast")
-    mode = "invariant" if asked == "auto" else asked
-    return mode, "one by one" if unfit or mode == "invariant" else "together"
+        if unfit or (mode == "invariant" and blas != "bundled"):
+            return mode, "one by one"
+        return mode, "padded" if mode == "composition" and pads and not budget else "together"
+    why = unfit or (budget and f"{budget} is set, and padding is not projected") or ""
+    why = why or ("" if fit == "all" else "some caches are packed, rings or states")
+    if asked == "composition" and why:
+        raise NotBuilt(f"batch_mode=composition on {device} ({why})", "use invariant or fast")
+    return ("invariant", "one by one") if asked == "invariant" or why else ("composition", "padded")

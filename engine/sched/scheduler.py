@@ -128,6 +128,7 @@ class Scheduler:
                 Waiting(
                     id=s.id,
                     chunks=s.prepared.chunks,
+                    next_tokens=s.prepared.first_chunk,
                     priority=s.prepared.request.priority,
                     kv_bytes=s.prepared.plan.kv_bytes,
                 )
@@ -141,6 +142,7 @@ class Scheduler:
                 Active(
                     id=s.id,
                     chunks_left=s.row.chunks_left,
+                    next_tokens=s.row.next_tokens,
                     served=s.served,
                     parked=parked,
                     kv_bytes=s.prepared.plan.kv_bytes,
@@ -162,14 +164,14 @@ class Scheduler:
                 session.begin(self.method.open(session.prepared.task))
             except Exception as error:  # noqa: BLE001 - becomes the outcome of this request
                 outcomes[id] = error
-        if turn.prefill is not None and turn.prefill not in outcomes:
-            session = self._active[turn.prefill]
-            session.served = self._turns
-            assert session.row is not None
+        filling = [self._active[id] for id in turn.prefill if id not in outcomes]
+        if filling:
+            for session in filling:
+                session.served = self._turns
             try:
-                self.method.prefill(session.row)
-            except Exception as error:  # noqa: BLE001 - becomes the outcome of this request
-                outcomes[turn.prefill] = typed(error)
+                self.method.prefill([s.row for s in filling if s.row is not None])
+            except Exception as error:  # noqa: BLE001 - becomes the outcome of every row of the forward
+                outcomes.update((session.id, typed(error)) for session in filling)
         stepping = [self._active[id] for id in turn.decode if id not in outcomes]
         if stepping:
             try:

@@ -38,7 +38,7 @@ MOVES: dict[State, tuple[State, ...]] = {
 class Prepared:
     """A request after planning: everything that its row needs. `text` is None for a model without a tokenizer.
 
-    chunks: prefill chunks of its prompt.
+    chunks: prefill chunks of its prompt; first_chunk: tokens of the first.
     """
 
     request: Request
@@ -47,6 +47,7 @@ class Prepared:
     stop_ids: frozenset[int]
     text: TextStream | None
     chunks: int
+    first_chunk: int
 
 
 class Handle:

@@ -45,7 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--prompt-tokens", type=int, metavar="N", help="of the longest row (default: 64)")
     parser.add_argument("--max-tokens", type=int, metavar="N", help="that each row makes (default: 48)")
-    parser.add_argument("--chunk", type=int, metavar="N", help="prompt tokens a forward (default: 64)")
+    parser.add_argument(
+        "--chunk", type=int, metavar="N", help="prompt tokens a forward (default: 2048 for rows, 64 for busy)"
+    )
     parser.add_argument("--machine", metavar="CLASS", help="quiet or shared: the limits that hold (default: shared)")
     parser.add_argument("--launches", type=int, metavar="N", help="of two quads, in new processes (default: 8)")
     parser.add_argument(
@@ -92,13 +94,13 @@ def run(args: argparse.Namespace, out: Output) -> int:
     engine = " ".join(("engine", *(f"{name}={value}" for name, value in levers)))
     out.line(
         f"batches, {engine} against {against}, BLAS {args.blas}: prompts of {sizes.prompt} tokens and less, "
-        f"{sizes.decode} tokens a row, chunks of {sizes.chunk}"
+        f"{sizes.decode} tokens a row, chunks of {' and '.join(f'{sizes.chunk_of(kind)} ({kind})' for kind in kinds)}"
     )
     results: list[CaseResult] = []
     with progress_callback() as bar:
         for done, case in enumerate(asked):
             folder = folders[case.model]
-            base = StackConfig(stack=against, model=str(folder), chunk=sizes.chunk, blas=args.blas)
+            base = StackConfig(stack=against, model=str(folder), chunk=sizes.chunk_of(case.kind), blas=args.blas)
             arms = base, replace(base, stack="engine", levers=levers)
             result = run_case(
                 case,

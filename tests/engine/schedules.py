@@ -71,10 +71,14 @@ class Judge:
         self.solo = load(folder, **self.config)
         self.vocab = int(self.solo.model_config.get("vocab_size", 100))
         self.engines: dict[int, Engine] = {}
+        self.shared = 0  # forwards of several prompts
 
     def close(self) -> None:
         for engine in (self.solo, *self.engines.values()):
             engine.close()
+
+    def _count(self, log: Any) -> None:
+        self.shared += len(log.turn.prefill) > 1
 
     def run(self, seed: int) -> int:
         """One schedule; the number of rows that were compared in full. Raises AssertionError naming seed and row."""
@@ -82,6 +86,7 @@ class Judge:
         rows = rng.randint(1, 8)
         if rows not in self.engines:
             self.engines[rows] = load(self.folder, batch=rows, **self.config)
+            self.engines[rows].trace_turns(self._count)
         engine, arrivals = self.engines[rows], draw_schedule(rng, self.vocab)
         handles: list[Any] = [None] * len(arrivals)
         turn = 0

@@ -94,7 +94,7 @@ def test_memory_is_flat_over_five_thousand_steps() -> None:
             engine.step()
             if step % 1000 == 500:
                 mx.clear_cache()
-                held = sum(layer.kv_bytes for s in engine._scheduler._active.values() for layer in s.row.describe())  # type: ignore[union-attr]
+                held = sum(slot.nbytes for slot in engine._scheduler.method._slots)  # type: ignore[attr-defined]
                 seen.append(mx.get_active_memory() - held)
         assert max(seen) - min(seen) < 64 * 1024  # the tokens themselves, and what a step holds, which differs by turns
 
@@ -167,17 +167,29 @@ def test_an_allocation_that_fails_ends_its_rows_and_frees_them(
 
 
 def test_modes() -> None:
-    assert resolve_mode("auto", "cpu", "bundled", "") == ("composition", "together")
-    assert resolve_mode("auto", "cpu", "bundled", "one position") == ("composition", "one by one")
-    assert resolve_mode("invariant", "cpu", "bundled", "") == ("invariant", "together")
+    assert resolve_mode("auto", "cpu", "bundled", "", "all") == ("composition", "padded")
+    assert resolve_mode("auto", "cpu", "openblas0.3.21-zen", "", "some") == ("composition", "padded")
+    assert resolve_mode("auto", "cpu", "bundled", "", "none") == ("composition", "together")
+    assert resolve_mode("composition", "cpu", "bundled", "", "all", "kv_budget") == ("composition", "together")
+    assert resolve_mode("auto", "cpu", "bundled", "one position", "all") == ("composition", "one by one")
+    assert resolve_mode("invariant", "cpu", "bundled", "", "all") == ("invariant", "together")
     # Dense products there have other bits at other numbers of rows.
-    assert resolve_mode("invariant", "cpu", "openblas0.3.21-zen", "") == ("invariant", "one by one")
-    assert resolve_mode("fast", "cpu", "openblas0.3.21-zen", "") == ("fast", "padded")
-    assert resolve_mode("auto", "gpu", "none", "") == ("invariant", "one by one")
-    assert resolve_mode("fast", "gpu", "none", "") == ("fast", "padded")
-    assert resolve_mode("fast", "gpu", "none", "one position") == ("fast", "one by one")
-    with pytest.raises(errors.NotBuilt, match="composition"):
-        resolve_mode("composition", "gpu", "none", "")
+    assert resolve_mode("invariant", "cpu", "openblas0.3.21-zen", "", "all") == ("invariant", "one by one")
+    assert resolve_mode("fast", "cpu", "openblas0.3.21-zen", "", "all") == ("fast", "padded")
+    assert resolve_mode("fast", "gpu", "none", "", "some") == ("fast", "padded")
+    assert resolve_mode("fast", "gpu", "none", "one position", "all") == ("fast", "one by one")
+    with pytest.raises(errors.InvalidValue, match=r"memory_budget.*padding"):
+        resolve_mode("fast", "gpu", "none", "", "all", "memory_budget")
+
+
+def test_on_a_gpu_a_batch_has_the_oracle_s_bits_where_all_caches_can_be_padded() -> None:
+    assert resolve_mode("auto", "gpu", "none", "", "all") == ("composition", "padded")
+    assert resolve_mode("composition", "gpu", "none", "", "all") == ("composition", "padded")
+    assert resolve_mode("invariant", "gpu", "none", "", "all") == ("invariant", "one by one")
+    for unfit, fit, budget in (("one position", "all", ""), ("", "some", ""), ("", "all", "kv_budget")):
+        assert resolve_mode("auto", "gpu", "none", unfit, fit, budget) == ("invariant", "one by one")
+        with pytest.raises(errors.NotBuilt, match=r"one position|rings or states|kv_budget"):
+            resolve_mode("composition", "gpu", "none", unfit, fit, budget)
 
 
 def test_packed_products_take_the_rows_of_a_step_as_one_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,7 +228,7 @@ def test_the_modes_are_one_on_the_cpu(llama_folder: Path, mode: str) -> None:
         for handle, one in zip(handles, alone, strict=True):
             got = handle.result()
             assert np.array_equal(np.array(got.taps["logits"]), np.array(one.taps["logits"]))
-            assert (got.plan.batch_mode, got.plan.rows) == (mode, "padded" if mode == "fast" else "together")
+            assert (got.plan.batch_mode, got.plan.rows) == (mode, "together" if mode == "invariant" else "padded")
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,10 @@ class FakeRow(Row):
     def chunks_left(self) -> int:
         return self.left
 
+    @property
+    def next_tokens(self) -> int:
+        return min(self.chunk, len(self.task.prompt) - 1)
+
     def describe(self) -> tuple[CacheLayer, ...]:
         return ()
 
@@ -52,7 +56,7 @@ class Scripted(Method):
     the whole step."""
 
     def __init__(
-        self, decoder: object, kv: object, *, chunk: int, rows: str, compiled: object, normalised: bool
+        self, decoder: object, kv: object, *, chunk: int, rows: str, masked: bool, compiled: object, normalised: bool
     ) -> None:
         self.chunk, self.open_rows = chunk, set[FakeRow]()
 
@@ -61,7 +65,8 @@ class Scripted(Method):
         self.open_rows.add(row)
         return row
 
-    def prefill(self, row: Row) -> None:
+    def prefill(self, rows: Sequence[Row]) -> None:
+        (row,) = rows
         assert isinstance(row, FakeRow)
         if row.task.prompt[0] == 40:
             raise ZeroDivisionError("prefill")
@@ -187,10 +192,10 @@ def _break(engine: Engine, kind: int) -> tuple[str, Callable[..., Any]]:
     real = engine._scheduler.method
     prefill, step, seen = real.prefill, real.step, itertools.count(1)
 
-    def bad_prefill(row: Any) -> None:
-        if row.task.prompt[0] == 40:
+    def bad_prefill(rows: Sequence[Any]) -> None:
+        if any(row.task.prompt[0] == 40 for row in rows):
             raise ZeroDivisionError("prefill")
-        prefill(row)
+        prefill(rows)
 
     def bad_step(rows: Sequence[Any]) -> list[Outcome]:
         if kind == 42 and any(row.task.prompt[0] == 42 for row in rows):

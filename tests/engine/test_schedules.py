@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from schedules import Judge
@@ -41,8 +42,8 @@ def judge() -> Iterator[Callable[..., Judge]]:
     with Worker(StackConfig(stack="mlx-lm", model="", compile=False)) as worker:
         folders: dict[str, Path] = {name: worker.make(find_recipe(name), Form()) for name, _ in CASES}
 
-    def find(name: str, kv: str, **config: str) -> Judge:
-        key = name, kv, *config.values()
+    def find(name: str, kv: str, **config: Any) -> Judge:
+        key = name, kv, *map(str, config.values())
         if key not in judges:
             judges[key] = Judge(folders[name], kv=mixed_plan({0: 8, 1: 4}) if kv == "mixed" else kv, **config)
         return judges[key]
@@ -57,19 +58,24 @@ def test_every_row_equals_its_solo_run(judge: Callable[..., Judge], name: str, k
     assert sum(judge(name, kv).run(seed) for seed in range(QUICK)) > QUICK
 
 
-@pytest.mark.parametrize(("name", "kv"), [("qwen3", "native")])
-def test_every_row_of_a_padded_buffer_equals_its_solo_run(judge: Callable[..., Judge], name: str, kv: str) -> None:
-    found = judge(name, kv, batch_mode="fast")
-    assert found.solo.submit(Request(prompt=(2, 3))).result().plan.rows == "padded"
+@pytest.mark.parametrize(
+    ("batch_mode", "rows"), [("composition", "padded"), ("invariant", "together"), ("fast", "padded")]
+)
+def test_every_row_equals_its_solo_run_in_each_layout(judge: Callable[..., Judge], batch_mode: str, rows: str) -> None:
+    """Chunks that hold several prompts: those of one turn share a forward where rows are padded."""
+    found = judge("qwen3", "native", batch_mode=batch_mode, prefill_chunk=64)
+    assert found.solo.submit(Request(prompt=(2, 3))).result().plan.rows == rows
     assert sum(found.run(seed) for seed in range(QUICK)) > QUICK
+    assert bool(found.shared) == (rows == "padded")
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(("name", "kv"), [case for case in CASES if case[0] != "llama4"])
-def test_every_row_of_a_padded_buffer_equals_its_solo_run_at_length(
+def test_every_row_equals_its_solo_run_at_length_in_other_layouts(
     judge: Callable[..., Judge], name: str, kv: str
 ) -> None:
-    assert sum(judge(name, kv, batch_mode="fast").run(seed) for seed in range(3 * QUICK)) > QUICK
+    for config in ({"batch_mode": "fast", "prefill_chunk": 64}, {"batch_mode": "invariant"}):
+        assert sum(judge(name, kv, **config).run(seed) for seed in range(3 * QUICK)) > QUICK
 
 
 @pytest.mark.nightly

@@ -144,7 +144,7 @@ def test_both_stacks_feed_the_same_tokens_and_answer_each_arrival() -> None:
     busy = replace(busy, arrivals=2)
     fed = []
     for stack in ("engine", "mlx-lm"):
-        with Worker(StackConfig(stack=stack, model=folder, chunk=sizes.chunk)) as worker:
+        with Worker(StackConfig(stack=stack, model=folder, chunk=4)) as worker:
             docs = [worker.probe(p).doc for p in (TimeProbe(token_ids=(2,) * 9, max_tokens=4), one, two)]
             doc = worker.probe(busy).doc
         fed.append([d["caches"][0]["offset"] - d.get("ahead", 0) for d in docs])

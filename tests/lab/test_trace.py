@@ -38,7 +38,7 @@ def test_a_schedule_is_replayed_turn_by_turn(tmp_path: Path) -> None:
     assert [getattr(o, "tokens", None) for o in first.outcomes] == [getattr(o, "tokens", None) for o in second.outcomes]
     reasons = [getattr(o, "finish_reason", None) for o in first.outcomes]
     assert reasons == ["length", "length", "cancelled", "length"]
-    prefilled = [m.prefilled for m in first.moments if m.prefilled is not None]
+    prefilled = [line for m in first.moments for line in m.prefilled]
     assert prefilled.count(0) == 2  # six tokens in chunks of three
     assert max(len(m.decoded) for m in first.moments) == 2
     begins = {line: m.turn for m in first.moments for line in m.admitted}
@@ -49,12 +49,25 @@ def test_a_schedule_is_replayed_turn_by_turn(tmp_path: Path) -> None:
 def test_a_join_copies_recurrent_states_and_no_keys(tmp_path: Path) -> None:
     arrivals = read_schedule(write(tmp_path / "a.jsonl", LINES[:2]))
     for folder in build(["llama", "qwen3_next"], "tiny", "float32").values():
-        with load(folder, drive="manual") as engine:
+        with load(folder, drive="manual", batch_mode="invariant") as engine:
             done = engine.generate([5, 9], SamplingParams(max_tokens=1))
             state = sum(layer.kv_bytes for layer in done.caches if layer.layout.startswith("state"))
             copied = [moment.copied_bytes for moment in replay(engine, arrivals).moments]
         assert sum(copied) == 2 * state  # of two rows, once: when the second one joins
         assert (state == 0) == ("llama" in folder.name)
+
+
+def test_rows_in_one_buffer_are_copied_when_one_joins_or_leaves(tmp_path: Path) -> None:
+    second: dict[str, object] = {"prompt": [8, 3], "turn": 2, "max_tokens": 2}
+    arrivals = read_schedule(write(tmp_path / "a.jsonl", [{"prompt": [5, 9, 2, 7], "max_tokens": 9}, second]))
+    (folder,) = build(["llama"], "tiny", "float32").values()
+    with load(folder, drive="manual") as engine:
+        sizes = engine.model_config
+        run = replay(engine, arrivals)
+    token = 2 * 4 * sizes["num_hidden_layers"] * sizes["num_key_value_heads"] * sizes["head_dim"]  # bytes
+    copied = {moment.turn: moment.copied_bytes for moment in run.moments if moment.copied_bytes}
+    # As long as the longer row, which had its prompt and two steps by then.
+    assert copied == {2: 2 * 6 * token}
 
 
 def test_the_command_prints_a_table_and_draws_the_timeline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
