@@ -29,7 +29,7 @@ ROWS = (1, 2, 4, 8)
 MOST_ROWS = 8  # how many the engine runs at once unless told otherwise
 PROMPT_TOKENS, DECODE_TOKENS = 64, 48
 # Prefill chunks: both sides' default where rows arrive together; short ones where a long prompt shall have many.
-CHUNKS: dict[Kind, int] = {"rows": int(LEVERS["prefill_chunk"].default), "busy": 64}
+CHUNKS: dict[str, int] = {"rows": int(LEVERS["prefill_chunk"].default), "busy": 64}
 # Prompts of a batch differ in length, so that neither side gets by without what unequal rows need.
 SHORTER = 5
 LONG_CHUNKS, SHORT_SHARE = 10, 4
@@ -61,7 +61,7 @@ class Sizes:
     decode: int = DECODE_TOKENS
     chunk: int | None = None
 
-    def chunk_of(self, kind: Kind) -> int:
+    def chunk_of(self, kind: str) -> int:
         """Tokens of a prefill chunk in cases of this kind."""
         return CHUNKS[kind] if self.chunk is None else self.chunk
 

@@ -25,6 +25,7 @@ class StackConfig:
     model: a model folder; "" for a worker that has nothing loaded yet. dtype: "auto" keeps the checkpoint's. kv: the
     engine's notation ("native", "kv8", "kv4:g32", "mixed:<kv_config.json>"); an adapter that cannot honour it refuses
     at load. levers: names and values of the engine's own configuration ("compile", "step"), which nobody else has.
+    drive: the engine's, "thread", or "manual": by who asks, as mlx-lm's loops are.
     """
 
     stack: str
@@ -35,12 +36,15 @@ class StackConfig:
     blas: str = "bundled"
     compile: bool = True
     levers: tuple[tuple[str, str], ...] = ()
+    drive: str = "thread"
 
     def __post_init__(self) -> None:
         if self.stack not in STACKS:
             raise errors.InvalidValue("stack", self.stack, STACKS)
         if self.blas not in ("bundled", "openblas"):
             raise errors.InvalidValue("blas", self.blas, ("bundled", "openblas"))
+        if self.drive not in ("thread", "manual") or (self.drive == "manual" and self.stack != "engine"):
+            raise errors.InvalidValue("drive", self.drive, ("thread", "manual, for the engine"))
         if self.levers and self.stack != "engine":
             raise errors.InvalidValue("levers", dict(self.levers), f"none: {self.stack} has not the engine's")
 

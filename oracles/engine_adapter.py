@@ -39,7 +39,8 @@ class EngineStack:
     def __init__(self, config: StackConfig) -> None:
         self.config = config
         levers: dict[str, Any] = dict(config.levers)
-        self.engine = load_engine(config.model, dtype=config.dtype, kv=config.kv, prefill_chunk=config.chunk, **levers)
+        levers |= {"dtype": config.dtype, "kv": config.kv, "prefill_chunk": config.chunk, "drive": config.drive}
+        self.engine = load_engine(config.model, **levers)
         self.filled: tuple[tuple[int, ...], Any, float] = ((), None, 0.0)
         self.scored: dict[tuple[int, ...], Any] = {}
 

@@ -1,4 +1,5 @@
-"""The engine's rows against the clock: it drives itself, and each row's events have a reader of their own."""
+"""The engine's rows against the clock: driven by the one who measures, as mlx-lm's generator is, or driving itself
+with a reader for each row, as in a server."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ class EngineBatch(Batch):
     """Rows of a loaded engine. Everything is read as it comes, as a server would: the readers' work is in the times."""
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+        self._engine, self._manual = engine, engine.config.drive == "manual"
         self._news: queue.SimpleQueue[Stamp | BaseException] = queue.SimpleQueue()
         self._readers: list[threading.Thread] = []
         self.handles: list[Any] = []
@@ -28,11 +29,22 @@ class EngineBatch(Batch):
         row = len(self.handles)
         sampling = SamplingParams(max_tokens=limit, ignore_eos=True)
         self.handles.append(self._engine.submit(Request(prompt=prompt, sampling=sampling)))
+        if self._manual:
+            return row
         self._readers.append(threading.Thread(target=self._read, args=(row, self.handles[row]), daemon=True))
         self._readers[row].start()
         return row
 
     def tokens(self, until_s: float) -> Sequence[Stamp]:
+        return self._turn() if self._manual else self._awaited(until_s)
+
+    def _turn(self) -> Sequence[Stamp]:
+        """What one turn gave."""
+        self._engine.step()
+        now = time.perf_counter()
+        return [(row, now) for row, each in enumerate(self.handles) for event in each.ready() for _ in event.tokens]
+
+    def _awaited(self, until_s: float) -> Sequence[Stamp]:
         wait_s = min(until_s - time.perf_counter(), FOREVER_S)
         news: list[Stamp | BaseException] = []
         try:
@@ -52,6 +64,8 @@ class EngineBatch(Batch):
     def close(self) -> None:
         for handle in self.handles:
             handle.cancel()
+        while self._manual and self._engine.step():
+            pass
         for reader in self._readers:
             reader.join()
 

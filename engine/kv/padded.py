@@ -30,7 +30,7 @@ class PaddedKV:
     """One layer's keys and values of B rows, whose last tokens lie side by side until `settle` gives each row its part
     back. Only for caches that keep every token in the model's dtype and stay so.
 
-    lengths: tokens that each row adds, behind which what is appended is padding; such a buffer takes one append only.
+    lengths: tokens that each row adds, behind which what is appended is padding, until `align`.
     masked: attention has a mask also where nothing is to be hidden, as mlx-lm's batch does; on a GPU bits depend on it.
     """
 
@@ -51,10 +51,14 @@ class PaddedKV:
         """Tokens in each row."""
         return self._offsets(tuple(cache.offset for cache in self._caches))
 
+    def arrays(self) -> list[mx.array]:
+        """What is stored of all rows."""
+        return [*(self._keys or ()), *(self._values or ())]
+
     @property
     def nbytes(self) -> int:
         """Bytes of all rows: what putting them together copied."""
-        return sum(array.nbytes for array in (*(self._keys or ()), *(self._values or ())))
+        return sum(array.nbytes for array in self.arrays())
 
     def append(self, keys: mx.array, values: mx.array) -> KVView:
         """Store row b of `keys`, `values` [B, K, L, D] behind row b's."""
@@ -67,6 +71,17 @@ class PaddedKV:
             cache.offset += length
         (seen_keys,), (seen_values,) = part(self._keys, 0, end), part(self._values, 0, end)
         return DenseView(seen_keys, seen_values, offset, partial(self._visible, start))
+
+    def align(self) -> None:
+        """Move what rows added behind their padding to the end, so that the next token lies side by side again."""
+        self._lengths = ()
+        late = [self._end - pad - cache.offset for pad, cache in zip(self._pads, self._caches, strict=True)]
+        if not any(late) or self._keys is None or self._values is None:
+            return
+        self._pads = tuple(pad + more for pad, more in zip(self._pads, late, strict=True))
+        shift = mx.array(late)[:, None]
+        place = (mx.arange(self._end)[None] - shift) % self._end  # [B, S]; what is behind comes before, and is hidden
+        self._keys, self._values = _taken(self._keys, place), _taken(self._values, place)
 
     def settle(self) -> None:
         """Write each row's part into its own cache."""
@@ -99,3 +114,8 @@ class PaddedKV:
             pad = self._pads[b]
             whole[b : b + 1, :, pad:] = row[:, :, : self._end - pad]
         return (whole,)
+
+
+def _taken(buffer: Parts, place: mx.array) -> Parts:
+    """Of each row of arrays [B, K, ., D] the tokens at its places [B, S]."""
+    return tuple(mx.take_along_axis(array, place[:, None, :, None], axis=2) for array in buffer)

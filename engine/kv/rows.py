@@ -140,6 +140,13 @@ def padded(
     return slots
 
 
+def align(slots: Sequence[Slot]) -> None:
+    """Make padded rows of unequal additions end side by side."""
+    for slot in slots:
+        if isinstance(slot, PaddedKV):
+            slot.align()
+
+
 def settle(slots: Sequence[Slot]) -> None:
     """Bring each row's own caches up to date."""
     for slot in slots:

@@ -20,9 +20,9 @@ from engine.errors import BadLogits
 from engine.graph.compiled import CompiledStep
 from engine.graph.decoder import Decoder
 from engine.kv.base import LayerCache, live_scheme
-from engine.kv.padded import fit_for_padding
+from engine.kv.padded import PaddedKV, fit_for_padding
 from engine.kv.plan import KVPlan
-from engine.kv.rows import Slot, copied, merged, padded, settle
+from engine.kv.rows import Slot, align, copied, merged, padded, settle
 from engine.method.base import Entry, Method, Outcome, Row, Task
 from engine.sample.argmax import normalised_argmax
 from engine.sample.keys import KeyChain
@@ -160,20 +160,30 @@ class Decode(Method):
         assert len(ours) == 1 or self.joint
         lengths = tuple(row.next_tokens for row in ours)
         parts = [row.task.prompt[row.prefilled : row.prefilled + n] for row, n in zip(ours, lengths, strict=True)]
-        slots: Sequence[Slot] = ours[0].caches
-        if len(ours) > 1:
-            for row in ours:
-                self._leave(row)
-            caches = [row.caches for row in ours]
-            slots = padded(caches, self._padded, lengths=lengths, masked=self._masked)
-        self.decoder.forward_hidden(mx.array([(*ids, *[0] * (max(lengths) - len(ids))) for ids in parts]), slots)
-        settle(slots)
+        if len(ours) == 1:
+            self._leave(ours[0])
+            self.decoder.forward_hidden(mx.array(parts), ours[0].caches)
+            self.kv.convert(ours[0].caches)
+            arrays = [a for cache in ours[0].caches for a in cache.arrays()]
+        else:
+            arrays = self._prefill_beside(ours, parts, lengths)
+        mx.eval(arrays)
         for row, ids in zip(ours, parts, strict=True):
-            self.kv.convert(row.caches)
             row.remember(mx.array(ids))
             row.prefilled += len(ids)
-        mx.eval([a for row in ours for cache in row.caches for a in cache.arrays()])
         mx.clear_cache()
+
+    def _prefill_beside(
+        self, rows: list[DecodeRow], parts: list[tuple[int, ...]], lengths: tuple[int, ...]
+    ) -> list[mx.array]:
+        """One forward of parts of several prompts; what the caches hold then."""
+        self._part()
+        slots = padded([row.caches for row in rows], self._padded, lengths=lengths, masked=self._masked)
+        self._rows, self._slots = tuple(rows), slots  # their first step finds them so
+        self.copied_bytes += copied(slots)
+        self.decoder.forward_hidden(mx.array([(*ids, *[0] * (max(lengths) - len(ids))) for ids in parts]), slots)
+        align(slots)
+        return [a for slot in slots if isinstance(slot, PaddedKV) for a in slot.arrays()]
 
     def step(self, rows: Sequence[Row]) -> list[Outcome]:
         """One token of each row; the step behind it is on its way before this one is read."""

@@ -119,6 +119,17 @@ class Handle:
             with self._news:
                 self._listeners.remove(tell)
 
+    def ready(self) -> list[Event]:
+        """The events that are there, without waiting or taking a turn: for who drives the engine himself. Raises what
+        ended the request, once all are read."""
+        self._only_streams()
+        found = []
+        while (event := self._take()) is not None:
+            found.append(event)
+        if not found:
+            self._ended()
+        return found
+
     def result(self) -> Generation:
         """Wait for the end and return the generation, or raise what ended it. What was not read is let go."""
         with self._news:

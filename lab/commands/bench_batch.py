@@ -19,8 +19,9 @@ LAUNCHES = 8
 # The flags that --bits has no use for.
 SPEED = (
     *("models", "rows", "kinds", "size", "dtype", "prompt_tokens", "max_tokens", "chunk", "machine", "launches"),
-    *("lever", "against"),
+    *("lever", "against", "drive"),
 )
+DRIVES = {"rows": "manual", "busy": "thread"}
 METRIC = {
     "decode": "decode_tok_s",
     "aggregate": "agg_tok_s",
@@ -45,9 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--prompt-tokens", type=int, metavar="N", help="of the longest row (default: 64)")
     parser.add_argument("--max-tokens", type=int, metavar="N", help="that each row makes (default: 48)")
-    parser.add_argument(
-        "--chunk", type=int, metavar="N", help="prompt tokens a forward (default: 2048 for rows, 64 for busy)"
-    )
+    parser.add_argument("--chunk", type=int, metavar="N", help="prompt tokens a forward (default: 2048; busy: 64)")
     parser.add_argument("--machine", metavar="CLASS", help="quiet or shared: the limits that hold (default: shared)")
     parser.add_argument("--launches", type=int, metavar="N", help="of two quads, in new processes (default: 8)")
     parser.add_argument(
@@ -55,6 +54,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         metavar="NAME=VALUE",
         help="of the engine's configuration, for instance compile=step; may be given several times",
+    )
+    parser.add_argument(
+        "--drive",
+        choices=("manual", "thread"),
+        help="of the engine: manual, by who reads the tokens, as mlx-lm's loops are (default of rows), or its own "
+        "thread, with a reader for each row (default of busy)",
     )
     parser.add_argument("--against", choices=("mlx-lm", "engine"), help="engine: without the levers (default: mlx-lm)")
     parser.add_argument(
@@ -94,14 +99,17 @@ def run(args: argparse.Namespace, out: Output) -> int:
     engine = " ".join(("engine", *(f"{name}={value}" for name, value in levers)))
     out.line(
         f"batches, {engine} against {against}, BLAS {args.blas}: prompts of {sizes.prompt} tokens and less, "
-        f"{sizes.decode} tokens a row, chunks of {' and '.join(f'{sizes.chunk_of(kind)} ({kind})' for kind in kinds)}"
+        f"{sizes.decode} tokens a row; "
+        + "; ".join(f"{k}: chunks of {sizes.chunk_of(k)}, drive {args.drive or DRIVES[k]}" for k in kinds)
     )
     results: list[CaseResult] = []
     with progress_callback() as bar:
         for done, case in enumerate(asked):
             folder = folders[case.model]
             base = StackConfig(stack=against, model=str(folder), chunk=sizes.chunk_of(case.kind), blas=args.blas)
-            arms = base, replace(base, stack="engine", levers=levers)
+            drive = args.drive or DRIVES[case.kind]
+            base = replace(base, drive=drive) if against == "engine" else base
+            arms = base, replace(base, stack="engine", levers=levers, drive=drive)
             result = run_case(
                 case,
                 arms,
@@ -122,6 +130,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
             "task": "batch",
             "against": against,
             "levers": dict(levers),
+            "drive": {kind: args.drive or DRIVES[kind] for kind in kinds},
             "machine": machine().key,
             "limits": document(limits),
             "sizes": document(sizes),
