@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
@@ -16,16 +16,14 @@ from pathlib import Path
 from engine import Lever, errors
 from lab.arms import ARM_LEVERS
 from lab.config import LabConf, compose, names
-from lab.evidence import stored_conf
+from lab.evidence import standing
 from lab.grounds import Evidence, gather
 from lab.store import Store, now
-from lab.tables import BreadcrumbRow, DecisionRow, SessionRow
-from lab.targets import all_say_no, all_say_yes, by_target, latest, says_yes
+from lab.tables import BreadcrumbRow, DecisionRow
+from lab.targets import all_say_no, all_say_yes, by_target, failed_gates, is_decided, latest, says_yes
 from lab.tree import Tree, removal_of, write_text
 
 REMOVAL_DAYS = 14
-# What a decision is about; dates, owner and words may change after it.
-DECIDES = ("base", "candidate", "lever", "primary", "delta", "guardrails", "quality_class", "kind")
 
 
 class NotDecided(errors.FrontierError):
@@ -76,44 +74,42 @@ def _levers(conf: LabConf, tree: Tree) -> list[tuple[Lever, str | int, str | int
     return [(levers[ARM_LEVERS[n]], e.candidate.__dict__[n], e.base.__dict__[n]) for n in named]
 
 
-def _said(rows: dict[str, DecisionRow | None]) -> str:
-    return ", ".join(f"{target}: {row.verdict if row else 'no decision'}" for target, row in rows.items())
+def _said(rows: Mapping[str, Sequence[DecisionRow]], left_out: Sequence[str]) -> str:
+    """What each target decided, key by key, and what does not count."""
+    words = []
+    for target, found in rows.items():
+        words += [f"{row.machine_key}: {row.verdict}" for row in found] or [f"{target}: no decision"]
+    return ", ".join(words) + _beside(left_out)
 
 
-def require_declared(conf: LabConf, store: Store, decision: DecisionRow) -> None:
-    """Raise `NotDecided` if the decision's session measured another experiment than the one declared: other arms,
-    delta, primary, guardrails, class or model, by an override or an edit since."""
-    session = store.rows(SessionRow, id=decision.session_id)[0]
-    measured = stored_conf(store, session)
-    was, is_now = vars(measured.experiment), vars(conf.experiment)
-    other = [f"{name} {was[name]!r}, declared {is_now[name]!r}" for name in DECIDES if was[name] != is_now[name]]
-    if measured.model != conf.model:
-        other.append(f"model {measured.model!r}, declared {conf.model!r}")
-    if other:
-        raise NotDecided(
-            f"{conf.experiment.name}: session {session.uid} measured another experiment: {'; '.join(other)}"
-        )
+def _beside(left_out: Sequence[str]) -> str:
+    return f"; does not count: {'; '.join(left_out)}" if left_out else ""
 
 
 def plan_promote(conf: LabConf, store: Store, tree: Tree, today: date, machine_key: str | None = None) -> Plan:
     """Make the candidate the default on one machine key: `machine_key`, else the only one that says so.
 
-    Raises `NotDecided` unless the last decision there says promote or default; `InvalidValue` for a lever that has no
-    default in the engine's table.
+    Raises `NotDecided` unless the last decision there that counts says promote or default, and while the gate fails on
+    any machine key; `InvalidValue` for a lever that has no default in the engine's table.
     """
     e = conf.experiment
-    decisions = store.decisions(e.name)
-    wins = {key: row for key, row in latest(decisions).items() if says_yes(row.verdict)}
+    found = standing(store, conf)
+    decisions, last = found.counts, latest(found.counts)
+    wins = {key: row for key, row in last.items() if says_yes(row.verdict)}
     if machine_key is None and len(wins) > 1:
         raise errors.InvalidValue("--machine", None, tuple(sorted(wins)))
     key = machine_key or next(iter(wins), "")
     if key not in wins:
-        said = {k: row.verdict for k, row in latest(decisions).items()}
+        said = {k: row.verdict for k, row in last.items()}
         where = f" on {machine_key}" if machine_key else ""
-        raise NotDecided(f"{e.name}: no decision{where} says promote or default; decided: {said or 'nothing'}")
-    require_declared(conf, store, wins[key])
+        words = f"decided: {said or 'nothing'}{_beside(found.left_out)}"
+        raise NotDecided(f"{e.name}: no decision{where} says promote or default; {words}")
+    broken = failed_gates(decisions)
+    if broken:
+        where = ", ".join(f"{row.machine_key} (decision {row.id})" for row in broken)
+        raise NotDecided(f"{e.name}: its gate fails on {where}; repair it and decide there again before it is promoted")
     steps, words = [], []
-    every = all_say_yes(e, decisions)
+    every = all_say_yes(e.targets, decisions)
     if "stack" in e.lever:
         raise errors.InvalidValue("lever", "stack", "levers of the engine: another stack cannot become its default")
     for lever, candidate, base in _levers(conf, tree):
@@ -126,7 +122,8 @@ def plan_promote(conf: LabConf, store: Store, tree: Tree, today: date, machine_k
         steps.append(LeverStep(lever, candidate, base, "default", removes))
         words.append(f"engine/levers.json: {lever.name}={candidate} becomes the default on {key}, in place of {base}")
         words.append(_about_loser(lever, base, removes, every, today))
-    done = all(row is not None for row in by_target(e, decisions).values())
+    by = by_target(e.targets, decisions).values()
+    done = all(rows and all(is_decided(row.verdict) for row in rows) for rows in by)
     notes = (
         () if e.quality_class == "L" else (f"class {e.quality_class}: bits differ from mlx-lm's unless --l1 is given",)
     )
@@ -159,23 +156,27 @@ def _about_loser(lever: Lever, base: str | int, removes: str, every: bool, today
 
 def plan_delete(conf: LabConf, store: Store, tree: Tree, today: date) -> Plan:
     """End an experiment that won nowhere. Its candidate's path goes from the table where it is ours and every target
-    said no; at the expiry an experiment ends whatever is still open, and then its code stays.
+    said no, on each of its machine keys; at the expiry an experiment ends whatever is still open, and its code stays.
 
     Raises `NotDecided` without a decision, while a target may still win, or where one has.
     """
     e = conf.experiment
-    decisions = store.decisions(e.name)
-    rows = by_target(e, decisions)
+    found = standing(store, conf)
+    decisions, rows = found.counts, by_target(e.targets, found.counts)
     if not decisions:
-        raise NotDecided(f"{e.name}: no decision is recorded; run it, or let it be decided: frontier lab run {e.name}")
-    winners = [row.machine_key for row in rows.values() if row is not None and says_yes(row.verdict)]
+        raise NotDecided(
+            f"{e.name}: no decision is recorded that counts; run it, or let it be decided: frontier lab run {e.name}"
+            f"{_beside(found.left_out)}"
+        )
+    winners = [row.machine_key for row in latest(decisions).values() if says_yes(row.verdict)]
     if winners:
-        raise NotDecided(f"{e.name}: it won on {', '.join(winners)}; decided: {_said(rows)}")
+        raise NotDecided(f"{e.name}: it won on {', '.join(winners)}; decided: {_said(rows, found.left_out)}")
     expired = today > date.fromisoformat(e.expires_on)
-    unanimous = all_say_no(e, decisions)
+    unanimous = all_say_no(e.targets, decisions)
     if not unanimous and not expired:
         raise NotDecided(
-            f"{e.name}: not every target said no, and it expires on {e.expires_on}; decided: {_said(rows)}"
+            f"{e.name}: not every target said no, and it expires on {e.expires_on}; "
+            f"decided: {_said(rows, found.left_out)}"
         )
     steps, words = [], [f"experiments/{e.name}.yaml is removed"]
     for lever, candidate, base in _levers(conf, tree):
@@ -190,7 +191,7 @@ def plan_delete(conf: LabConf, store: Store, tree: Tree, today: date) -> Plan:
         words.append(
             f"engine/levers.json: {lever.name}={variant.name} is unregistered; to be removed by {until}: {files}"
         )
-    last = [row for row in rows.values() if row is not None] or [decisions[-1]]
+    last = list(latest(decisions).values()) or [decisions[-1]]
     return Plan(
         name=e.name,
         what="deleted",
@@ -201,7 +202,7 @@ def plan_delete(conf: LabConf, store: Store, tree: Tree, today: date) -> Plan:
         hypothesis=e.hypothesis,
         state="deleted",
         removes_file=True,
-        notes=() if unanimous else (f"ended by its expiry: {_said(rows)}",),
+        notes=() if unanimous else (f"ended by its expiry: {_said(rows, found.left_out)}",),
     )
 
 

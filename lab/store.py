@@ -45,7 +45,7 @@ DEFAULT_FILE = "lab.sqlite"
 MIGRATIONS = Path(__file__).resolve().parent / "migrations"
 ANALYSIS = (
     "stats.py", "decide.py", "judge.py", "design.py", "measure.py", "stability.py", "verdict.py", "evidence.py",
-    "fidelity.py", "targets.py",
+    "fidelity.py", "targets.py", "declared.py",
 )  # fmt: skip
 LOCK_WAIT_S = 60
 

@@ -201,6 +201,9 @@ def print_result(out: Output, result: RunResult) -> None:
     for note in result.notes:
         out.line(f"note: {note}")
     out.line(f"row {result.row}: {result.verdict}")
+    if result.otherwise:
+        out.line(f"exploratory: not measured as declared ({'; '.join(result.otherwise)})")
+        out.line(f"  no decision was written: {result.experiment} is decided, promoted and deleted without it")
     for reason in result.reasons:
         out.line(f"  - {reason}")
     out.line(f"{result.seconds / 60:.1f} minutes (expected {result.expected_min:.1f}), {result.samples} samples")

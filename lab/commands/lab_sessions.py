@@ -36,10 +36,12 @@ def add_parsers(actions: Any) -> None:
     decide = actions.add_parser(
         "decide",
         help="decide again from the database, without measuring",
-        epilog=example("frontier lab decide kv8 --as-of 2026-12-29"),
+        epilog=example("frontier lab decide kv8 --machine linux-x86_64-cpu-bundled"),
     )
     decide.add_argument("name")
-    decide.add_argument("--as-of", metavar="DATE", help="judge as of this day (default: today)")
+    decide.add_argument(
+        "--as-of", metavar="DATE", help="as of this day, not before the last that was measured (default: today)"
+    )
     decide.add_argument("--machine", metavar="KEY", help="one machine key (default: each that measured it)")
     replay = actions.add_parser(
         "replay",
@@ -90,11 +92,17 @@ def _existing(name: str) -> Store:
 def decide(args: argparse.Namespace, out: Output) -> int:
     """Row, verdict and reasons per machine key; each is a new decision row."""
     from lab.audit import parse_day
-    from lab.deciding import decide_again
+    from lab.config import compose, names
+    from lab.deciding import check_day, decide_again
 
-    day = parse_day(args.as_of) if args.as_of else datetime.now(UTC).date()
+    today = datetime.now(UTC).date()
+    day = parse_day(args.as_of) if args.as_of else today
+    declared = compose(args.name) if args.name in names() else None
     with _existing(args.name) as store:
-        found = decide_again(store, args.name, day, args.machine)
+        check_day(store, args.name, day, today)
+        found, left_out = decide_again(store, args.name, day, args.machine, declared)
+    for why in left_out:
+        out.line(f"left out: {why}")
     for each in found:
         judged = each.judged
         out.line(f"{each.machine_key}, session {each.session}, as of {day}")
@@ -115,7 +123,7 @@ def decide(args: argparse.Namespace, out: Output) -> int:
         }
         for each in found
     ]
-    out.document({"experiment": args.name, "as_of": str(day), "decisions": rows})
+    out.document({"experiment": args.name, "as_of": str(day), "decisions": rows, "left_out": list(left_out)})
     return 0
 
 

@@ -44,26 +44,33 @@ def open_store(out: Output) -> Store | None:
 
 
 def status_of(conf: LabConf, store: Store | None, today: date) -> dict[str, Any]:
-    """One experiment in a row. The last verdict is of each machine key; `last_verdict` is the newest."""
+    """One experiment in a row, by the decisions that count for what is declared. `verdicts`: the last of each machine
+    key; `last_verdict`: the newest."""
+    from lab.declared import EXPLORE
+    from lab.evidence import standing
     from lab.targets import latest
 
     e = conf.experiment
     row = store.experiment(e.name) if store else None
-    decisions = store.decisions(e.name) if store else []
+    found = standing(store, conf) if store else None
+    decisions = found.counts if found else ()
+    purposes = [session.purpose for session in store.sessions(e.name)] if store else []
     last = decisions[-1] if decisions else None
     return {
         "name": e.name,
-        "state": state_of(row.state if row else "declared", [found.verdict for found in latest(decisions).values()]),
+        "state": state_of(row.state if row else "declared", [each.verdict for each in latest(decisions).values()]),
         "class": e.quality_class,
         "kind": e.kind,
         "lever": list(e.lever),
         "primary": e.primary,
         "days_to_expiry": (date.fromisoformat(e.expires_on) - today).days,
-        "sessions": len(store.sessions(e.name)) if store else 0,
+        "sessions": len(purposes) - purposes.count(EXPLORE),
+        "exploratory": purposes.count(EXPLORE),
         "last_verdict": last.verdict if last else None,
         "last_row": last.rule_row if last else None,
         "machine": last.machine_key if last else None,
-        "verdicts": {key: found.verdict for key, found in latest(decisions).items()},
+        "does_not_count": list(found.left_out) if found else [],
+        "verdicts": {key: each.verdict for key, each in latest(decisions).items()},
     }
 
 
@@ -98,6 +105,7 @@ def list_all(args: argparse.Namespace, out: Output) -> int:
 def show_one(args: argparse.Namespace, out: Output) -> int:
     """The declaration, what the database holds of it, and a figure of each session that came to an A/B."""
     from lab.config import compose
+    from lab.evidence import Events, overrides_of
     from lab.grounds import gather
     from lab.launches import draw_launches, read_ratios
 
@@ -115,6 +123,12 @@ def show_one(args: argparse.Namespace, out: Output) -> int:
                 entry: dict[str, Any] = {"session": s.uid, "profile": s.profile, "started": s.started}
                 entry["outcome"] = outcome
                 lines.append(f"session {s.uid}, {s.profile}, {s.purpose}, {outcome}")
+                entry |= {"purpose": s.purpose, "otherwise": list(overrides_of(store, s))}
+                if entry["otherwise"]:
+                    explored = Events.of(store, s.id).last("explored") or {"row": None, "verdict": "no verdict"}
+                    entry["explored"] = {"row": explored["row"], "verdict": explored["verdict"]}
+                    lines.append(f"  exploratory, counts for nothing: {'; '.join(entry['otherwise'])}")
+                    lines.append(f"  it would be row {explored['row']}: {explored['verdict']}")
                 found = read_ratios(store, s.id, conf.delta)
                 if found:
                     title = f"{e.name}, session {s.uid} ({s.profile})"
@@ -130,6 +144,7 @@ def show_one(args: argparse.Namespace, out: Output) -> int:
                 lines.append(f"decision {d.at} on {d.machine_key}: row {d.rule_row}, {d.verdict}")
                 lines += [f"  - {reason}" for reason in d.reasons]
                 lines += [f"  {row.table} {row.id}: {row.words}" for row in rows[1:]]
+    lines += [f"does not count: {why}" for why in status["does_not_count"]]
     lines.append("no session yet" if not sessions else f"{len(sessions)} sessions, {len(decisions)} decisions")
     for line in lines:
         out.line(line)
