@@ -8,7 +8,7 @@ from typing import Any
 
 from engine import errors
 from lab import stats
-from lab.config import TIMED, LabConf, compose, experiments_folder, names
+from lab.config import TIMED, LabConf, compose_all, experiments_folder, names
 from lab.declared import EXPLORE
 from lab.evidence import standing
 from lab.measure import full_launches, group_quads
@@ -30,17 +30,18 @@ def parse_day(text: str) -> date:
 def audit(store: Store | None, today: date, *, folder: Path | None = None) -> tuple[list[str], list[str]]:
     """(problems, warnings) as of a day. Without a database the files alone are judged: a clone has none.
 
-    Problems: an experiment past its expiry without a decision; with a database, a file without a row there and a row
-    without a file or a breadcrumb; code that lost and is still in the tree after its day. An undecided verdict, and a
-    candidate that was only screened, is no decision; an entry of reports/log.md stands for one. A file that was never
-    run is a warning until it expires.
+    Problems: a file that cannot be read; an experiment past its expiry without a decision; with a database, a file
+    without a row there and a row without a file or a breadcrumb; code that lost and is still in the tree after its
+    day. An undecided verdict, and a candidate that was only screened, is no decision; an entry of reports/log.md stands
+    for one. A file that was never run is a warning until it expires.
     """
     problems, warnings = [], []
     files = names(folder)
+    found, wrong = compose_all(folder)
+    problems += [f"{name} cannot be read: {error}" for name, error in wrong.items()]
     tree = Tree(experiments_folder(folder).parent)
     logged = {entry.name: entry.what for entry in tree.entries()}
-    for name in files:
-        conf = compose(name, folder=folder)
+    for name, conf in found.items():
         expires = date.fromisoformat(conf.experiment.expires_on)
         decisions = standing(store, conf).counts if store else ()
         decided = any(is_decided(d.verdict) for d in latest(decisions).values()) or name in logged

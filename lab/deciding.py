@@ -214,8 +214,9 @@ def decide_again(
 
 
 def replay(store: Store, name: str, judge: Judge = judge_search) -> list[Replayed]:
-    """Drop the derived rows of an experiment, make them again from raw rows, and judge each decision again as of its
-    own day and with what was known then. Raises `NothingToDecide` where nothing was decided."""
+    """Judge each decision again from raw rows alone, as of its own day and with what was known then. Derived rows are
+    neither read nor written, so that a database may be read-only. Raises `NothingToDecide` where nothing was decided.
+    """
     decisions = store.decisions(name)
     if not decisions:
         raise NothingToDecide(f"{name} has no decision to replay")
@@ -228,8 +229,6 @@ def _replay(store: Store, name: str, decision: DecisionRow, judge: Judge) -> Rep
     verdict, again, why = "", "", ""
     try:
         search = search_of(store, session)
-        for row in {search.id: search, session.id: session}.values():
-            rewrite_comparisons(store, row)
         judged = judge(store, name, search, _moment(decision))
         verdict = f"row {judged.decision.row}: {judged.decision.verdict}"
         again = _said(judged.decision.row, judged.decision.verdict, list(judged.decision.reasons), asdict(judged.facts))

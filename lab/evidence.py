@@ -58,6 +58,11 @@ class Events:
         return next((row.at for row in reversed(self.rows) if row.event == name), "")
 
     @property
+    def clocks(self) -> list[float]:
+        """The CPU's clock behind each sample, in MHz; empty where the machine did not tell."""
+        return [mhz for row in self.rows if row.event == "clocks" for mhz in row.detail["mhz"]]
+
+    @property
     def sensors(self) -> list[dict[str, Any]]:
         """What every pre- and post-flight saw."""
         flights = [row for row in self.rows if row.event in ("preflight", "postflight")]
@@ -126,6 +131,7 @@ def read_session(store: Store, session: SessionRow) -> Measured:
             ab=group_quads(samples, "ab"),
             warm=[s for s in samples if s.part == "pilot" and s.attempt == fitted["attempt"]],
             sensors=events.sensors,
+            clocks=events.clocks,
             plans={
                 "aa": plan_of(conf, aa_seed, conf.profile.aa_quads),
                 "ab": plan_of(conf, session.ab_seed, conf.quads),

@@ -108,8 +108,8 @@ class SessionRow(Base):
 
 
 class SessionEventRow(Base):
-    """What happened to a session: arms, exploratory, preflight, fitted, aa-shared, confirms, invalid-quad, look,
-    ab-done, postflight, measured, explored, resumed, clock-jump, failed, finished."""
+    """What happened to a session: arms, exploratory, preflight, fitted, aa-shared, confirms, clocks, invalid-quad,
+    look, ab-done, postflight, measured, explored, resumed, clock-jump, failed, finished."""
 
     __tablename__ = "session_event"
     session_id: Mapped[int] = mapped_column(ForeignKey("session.id"))

@@ -22,6 +22,7 @@ AT_ONCE = 2
 def add_parsers(actions: Any) -> None:
     """The parser of `run`."""
     run = actions.add_parser("run", help="measure one experiment and say which row of the decision table holds")
+    run.intermixed = True
     run.add_argument("name")
     run.add_argument(
         "overrides",
@@ -47,6 +48,10 @@ def run_one(args: argparse.Namespace, out: Output) -> int:
     from engine import errors
     from lab.sweep import sweeps
 
+    if "=" in args.name and args.overrides:  # the overrides came first
+        plain = [word for word in args.overrides if "=" not in word]
+        args.overrides = [args.name, *(word for word in args.overrides if word not in plain[:1])]
+        args.name = plain[0] if plain else args.name
     words = list(args.overrides) + ([f"model='{args.model}'"] if args.model else [])
     if any(word.partition("=")[0] == "profile" for word in words):
         raise errors.InvalidValue("override", "profile", "the flag --profile")
@@ -56,6 +61,9 @@ def run_one(args: argparse.Namespace, out: Output) -> int:
         return run_jobs(args, words, out)
     if args.launcher != "basic":
         raise errors.InvalidValue("--launcher", args.launcher, "basic, but with --multirun")
+    for word in args.overrides:
+        if "=" not in word:
+            raise errors.InvalidValue("override", word, "key=value, for instance experiment.delta=0.2")
     if sweeps(words):
         raise errors.InvalidValue("override", " ".join(args.overrides), "one value each, or --multirun for a job each")
     document = run_kl(args, words, args.out, out) if args.only == "kl" else run_timed(args, words, args.out, out)
@@ -87,7 +95,8 @@ def run_timed(args: argparse.Namespace, words: list[str], folder: Path, out: Out
 
     check_startable(args, words)
     with Store.open() as store:
-        enter_all(store)
+        for name, error in enter_all(store).items():
+            out.line(f"note: experiments/{name}.yaml cannot be read, and has no row: {error}")
     out.line(f"frontier lab run {args.name}, profile {args.profile}, BLAS {args.blas}")
     clock = SteadyClock()
     with progress_callback() as bar:

@@ -60,6 +60,7 @@ def confirm(args: argparse.Namespace, out: Output) -> int:
     from lab.commands.lab_run import print_result
     from lab.run import confirm_experiment
 
+    require_known(args.name)
     with progress_callback() as bar:
         result = confirm_experiment(args.name, **_surroundings(args, out, bar))
     print_result(out, result)
@@ -72,6 +73,7 @@ def resume(args: argparse.Namespace, out: Output) -> int:
     from lab.commands.lab_run import print_result
     from lab.run import resume_experiment
 
+    require_known(args.name)
     with progress_callback() as bar:
         result = resume_experiment(args.name, args.session, **_surroundings(args, out, bar))
     print_result(out, result)
@@ -79,14 +81,31 @@ def resume(args: argparse.Namespace, out: Output) -> int:
     return 0
 
 
-def _existing(name: str) -> Store:
+def require_known(name: str) -> None:
+    """Raise `UnknownField` with the known for a name that no file and no row has: it may be mistyped."""
+    from engine import errors
+    from lab import store
+    from lab.config import names
+
+    known = names()
+    if name in known:
+        return
+    if store.exists():
+        with store.Store.open(read_only=True) as opened:
+            if opened.experiment(name) is not None:
+                return
+    raise errors.UnknownField("experiments", name, known)
+
+
+def _existing(name: str, *, read_only: bool = False) -> Store:
     """The database; one that is not there holds nothing to judge, and is not made."""
     from lab import store
     from lab.deciding import NothingToDecide
 
+    require_known(name)
     if not store.exists():
         raise NothingToDecide(f"{name}: there is no database at {store.database_url()}; frontier lab run {name}")
-    return store.Store.open()
+    return store.Store.open(read_only=read_only)
 
 
 def decide(args: argparse.Namespace, out: Output) -> int:
@@ -131,7 +150,7 @@ def replay(args: argparse.Namespace, out: Output) -> int:
     """Exit code 1 when equal code reads another verdict out of the rows."""
     from lab.deciding import replay as replay_all
 
-    with _existing(args.name) as store:
+    with _existing(args.name, read_only=True) as store:
         found = replay_all(store, args.name)
     for each in found:
         head = f"decision {each.decision_id} of {each.at}"

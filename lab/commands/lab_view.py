@@ -33,8 +33,8 @@ def add_parsers(actions: Any) -> None:
 
 
 def open_store(out: Output) -> Store | None:
-    """The database, if there is one; reading never creates it. Raises `lab.store.NoDatabase` where FRONTIER_DB names
-    one that does not exist."""
+    """The database, if there is one, to be read; reading never makes or changes it. Raises `lab.store.NoDatabase` where
+    FRONTIER_DB names one that does not exist."""
     from lab import store
 
     found = store.existing()
@@ -81,13 +81,14 @@ def state_of(stored: str, verdicts: list[str]) -> str:
 
 
 def list_all(args: argparse.Namespace, out: Output) -> int:
-    """Expiries of today are warnings here, never failures."""
+    """Expiries of today are warnings here, never failures. Exit code 1 when a file cannot be read."""
     from rich.table import Table
 
-    from lab.config import compose, names
+    from lab.config import compose_all
 
     store, today = open_store(out), datetime.now(UTC).date()
-    rows = [status_of(compose(name), store, today) for name in names()]
+    found, wrong = compose_all()
+    rows = [status_of(conf, store, today) for conf in found.values()]
     if store:
         store.close()
     table = Table(box=None)
@@ -97,9 +98,14 @@ def list_all(args: argparse.Namespace, out: Output) -> int:
         days = str(r["days_to_expiry"]) if r["days_to_expiry"] >= 0 else f"expired {-r['days_to_expiry']} days ago"
         verdict = f"row {r['last_row']}: {r['last_verdict']}" if r["last_verdict"] else "none"
         table.add_row(r["name"], r["state"], r["class"], r["primary"], days, str(r["sessions"]), verdict)
+    for name in wrong:
+        table.add_row(name, "cannot be read", "–", "–", "–", "–", "see below")
     wide_console(out).print(table)
-    out.document({"experiments": rows})
-    return 0
+    for name, error in wrong.items():
+        out.line(f"experiments/{name}.yaml cannot be read: {error}")
+    unread = [{"name": name, "state": "cannot be read", "error": str(error)} for name, error in wrong.items()]
+    out.document({"experiments": [*rows, *unread]})
+    return 1 if wrong else 0
 
 
 def show_one(args: argparse.Namespace, out: Output) -> int:
