@@ -19,11 +19,11 @@ from typing import Any
 from engine import load_tokenizer, resolve_model
 from lab import confirm, fingerprint, judge, resume
 from lab.clock import SteadyClock
-from lab.config import LabConf, compose
+from lab.config import LabConf, compose, names
 from lab.deciding import record_decision, record_exploration
 from lab.declared import EXPLORE, choices, overridden
 from lab.design import Role, session_seed
-from lab.evidence import fidelity_runs, overrides_of
+from lab.evidence import fidelity_runs, otherwise, overrides_of
 from lab.expiry import require_unexpired
 from lab.fidelity import FidelityRun, Progress, run_gate
 from lab.judge import Comparison
@@ -153,16 +153,16 @@ def run_experiment(
     """
     around = Surroundings(**surroundings)
     conf = compose(name, [f"profile={profile}", *overrides], folder=experiments)
-    otherwise = overridden(conf, compose(name, [f"profile={profile}", *choices(overrides)], folder=experiments))
+    told = overridden(conf, compose(name, [f"profile={profile}", *choices(overrides)], folder=experiments))
     with hold_timing(f"frontier lab run {name}", around.lock):
         model = Path(resolve_model(conf.model, progress=around.progress))
         print_ = fingerprint.take()
         arms = stack_configs(conf, model, around.blas)
         token_ids = prompt_ids(model, 0, conf.profile.prompt_tokens)
         with Store.open(around.url) as store:
-            if otherwise:
-                around.say(f"exploratory, no evidence for {name}: {'; '.join(otherwise)}")
-                noted = {"exploratory": {"otherwise": otherwise}}
+            if told:
+                around.say(f"exploratory, no evidence for {name}: {'; '.join(told)}")
+                noted = {"exploratory": {"otherwise": told}}
                 return _new_session(store, conf, arms, token_ids, print_, EXPLORE, noted, around)
             resume.require_sessions_left(store, conf, print_)
             for row in resume.unfinished(store, name):
@@ -180,6 +180,7 @@ def confirm_experiment(name: str, **surroundings: Any) -> RunResult:
     with Store.open(around.url) as store:
         print_ = fingerprint.take()
         asked = confirm.pending(store, name, print_.machine_key)
+        require_declared(store, name, asked.search)
         confirm.require_time_apart(store, asked, print_, around.now())
         require_unexpired(asked.conf, around.now().date())
         conf = confirm.confirming_conf(store, asked.conf)
@@ -191,6 +192,16 @@ def confirm_experiment(name: str, **surroundings: Any) -> RunResult:
         noted = {"confirms": confirms}
         with hold_timing(f"frontier lab confirm {name}", around.lock):
             return _new_session(store, conf, arms, token_ids, print_, "confirm", noted, around)
+
+
+def require_declared(store: Store, name: str, search: SessionRow) -> None:
+    """Raise `NotConfirmable` where the file declares another experiment by now than the one that was measured."""
+    if name in names():
+        why = otherwise(store, search, compose(name, [f"profile={search.profile}"]))
+        if why:
+            raise confirm.NotConfirmable(
+                f"{name}: nothing to confirm; {why}; search again with frontier lab run {name}"
+            )
 
 
 def resume_experiment(name: str, uid: str | None = None, **surroundings: Any) -> RunResult:

@@ -28,10 +28,14 @@ def add_parsers(actions: Any) -> None:
         "overrides",
         nargs="*",
         metavar="KEY=VALUE",
-        help="profile.aa_quads=8, experiment.delta=0.2; several with commas",
+        help="anywhere on the line: experiment.delta=0.2, machine=quiet; several values with commas. Whatever is not "
+        "as declared makes the run exploratory: kept and shown, and counted by nothing (machine=CLASS apart)",
     )
     run.add_argument("--profile", default="full", metavar="NAME", help="quick (minutes, decides nothing) or full")
-    run.add_argument("--model", help="built-in name, model folder or hub id (default: the experiment's)")
+    run.add_argument(
+        "--model",
+        help="built-in name, model folder or hub id (default: the experiment's; another one explores)",
+    )
     run.add_argument("--out", type=Path, default=Path("outputs"), help="folder of the run's files (default: outputs)")
     run.add_argument("--multirun", action="store_true", help="a job for each combination of overrides with commas")
     run.add_argument("--only", default="all", choices=PARTS, help="kl: the KL gate alone, without samples and verdict")

@@ -35,7 +35,7 @@ def add_parsers(actions: Any) -> None:
         parser.add_argument("--out", type=Path, default=Path("outputs"), help="folder of the run's files")
     decide = actions.add_parser(
         "decide",
-        help="decide again from the database, without measuring",
+        help="decide again from the database, without measuring, and say what is left out",
         epilog=example("frontier lab decide kv8 --machine linux-x86_64-cpu-bundled"),
     )
     decide.add_argument("name")

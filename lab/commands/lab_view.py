@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 def add_parsers(actions: Any) -> None:
     """The parsers of these actions."""
-    listed = actions.add_parser("list", help="state, days to expiry and last verdict of every experiment")
+    listed = actions.add_parser(
+        "list", help="state, days to expiry and last verdict that counts; exit code 1 where a file is bad"
+    )
     show = actions.add_parser("show", help="declaration, sessions and decisions of one experiment, and its figures")
     show.add_argument("name")
     show.add_argument(

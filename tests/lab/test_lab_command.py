@@ -14,6 +14,7 @@ from engine import errors
 from lab import cli
 from lab.commands.lab_run import note_jump
 from lab.console import Output
+from lab.lock import hold_timing
 from lab.store import Store
 from lab.tables import ExperimentRow, SampleRow, SessionEventRow
 
@@ -361,3 +362,13 @@ def test_unknown_flags_of_a_run_are_refused_by_name(
     said = capsys.readouterr().err
     assert message in said
     assert len(said.strip().splitlines()) == 1
+
+
+def test_a_kl_run_needs_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches KL, which is no timing, that waits for a timing run."""
+    monkeypatch.setattr("lab.lock.lock_path", lambda: tmp_path / "timing.lock")
+    monkeypatch.setattr("engine.resolve_model", lambda name, progress=None: str(tmp_path), raising=False)
+    monkeypatch.setattr("lab.fidelity.run_gate", lambda *_: [])
+    with hold_timing("frontier bench decode"):
+        assert cli.main(["lab", "run", "kv8", "--only", "kl", "--out", str(tmp_path / "out")]) == 0
+    assert len(list((tmp_path / "out" / "kv8").glob("*/kl.json"))) == 1
