@@ -49,12 +49,9 @@ def opened(tmp_path: Path) -> Store:
     ("override", "says"),
     [
         ("experiment.candidate.kv=kv4", "experiment.candidate.kv 'kv4', declared 'kv8:g64:start=0'"),
-        ("experiment.delta=0.01", "experiment.delta 0.01, declared 0.5"),
         ("model=another", "model 'another', declared 'smollm2-135m-instruct-fp32'"),
         ("thresholds.max_sessions=99", "thresholds.max_sessions 99, declared 3"),
         ("profile.cap_minutes=1", "profile.cap_minutes 1.0, declared 20.0"),
-        ("machine.steal_limit=1", "machine.steal_limit 1.0, declared 0.01"),
-        ("experiment.expires_on='2026-12-29'", ""),
         ("experiment.delta=0.5", ""),
         ("machine=quiet", ""),
     ],
@@ -71,8 +68,8 @@ def test_an_overridden_run_explores_and_nothing_counts_it(
 ) -> None:
     """Catches an exploration that writes a decision, that a decision, a confirmation or the audit finds, or that moves
     the experiment's state."""
-    result = lab.run(overrides=("experiment.delta=0.2",))
-    assert result.verdict == "exploratory: confirm (counted)"
+    result = lab.run(profile="quick", overrides=("experiment.delta=0.2",))
+    assert result.verdict == "exploratory: undecided: quick profile"
     assert result.otherwise == ("experiment.delta 0.2, declared 0.5",)
     with lab.store() as store:
         (session,) = store.sessions("kv8")
@@ -90,9 +87,10 @@ def test_an_overridden_run_explores_and_nothing_counts_it(
     assert cli.main(["lab", "show", "kv8", "--out", str(lab.path / "figures")]) == 0
     said = capsys.readouterr().out
     assert "exploratory, counts for nothing: experiment.delta 0.2, declared 0.5" in said
-    assert "it would be row 4: confirm (counted)" in said
+    assert "it would be row 8: undecided: quick profile" in said
 
 
+@pytest.mark.matrix
 def test_an_exploration_that_died_goes_on_as_one(lab: Lab) -> None:
     """Catches a resumed session that forgets how it was begun and decides."""
     lab.world.crash_at = 9
@@ -189,6 +187,7 @@ def test_delete_asks_every_key_of_a_target(tmp_path: Path, tree: Tree) -> None:
             plan_delete(conf, store, tree, DAY)
 
 
+@pytest.mark.matrix
 def test_every_session_that_was_begun_is_a_try(lab: Lab) -> None:
     """Catches tries that end before they are measured, at the gate or in the pilot, and do not count."""
 
@@ -244,6 +243,7 @@ def test_a_day_of_decision_is_bounded(lab: Lab) -> None:
             check_day(store, "kv8", today - timedelta(days=1), today)
 
 
+@pytest.mark.matrix
 def test_decide_says_what_it_left_out_and_refuses_a_day(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
