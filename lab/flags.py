@@ -46,7 +46,9 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_MODEL,
         help=f"a model folder, a built-in name (frontier models) or a hub id (default: {DEFAULT_MODEL})",
     )
-    group.add_argument("--dtype", help="auto (default: the checkpoint's own), float32, bfloat16 or float16")
+    group.add_argument(
+        "--dtype", help="auto (the checkpoint's own; default unless this machine has one), float32, bfloat16 or float16"
+    )
     group.add_argument(
         "--kv",
         help="KV cache: native (default), kv8, kv8/4 (keys/values), mixed:FILE, turbo:k8v3; options :g32, :start=5000, "

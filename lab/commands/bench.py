@@ -71,7 +71,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Exit code 0 whatever a ratio is; the tasks with a criterion end with 1 when a row does not meet it."""
+    """Exit code 0 whatever a ratio is; the tasks with a criterion end with 1 when a row does not meet it or
+    did not run. Another timing run on this machine is refused, with its pid."""
     from lab.lock import hold_timing
 
     out = Output(as_json=args.json)
