@@ -26,7 +26,7 @@ def add_parsers(actions: Any) -> None:
         "--out", type=Path, default=Path("reports/experiments"), help="of figures (default: reports/experiments)"
     )
     audit = actions.add_parser(
-        "audit", help="exit code 1 for a bad file and for what is overdue: a decision, a removal, a row"
+        "audit", help="exit code 1 for what is overdue (a decision, a removal, a row), and for a bad file"
     )
     audit.add_argument("--as-of", metavar="DATE", help="judge as of this day (default: today)")
     power = actions.add_parser("power", help="the smallest effect each look would find, from the last A/A")
