@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from engine.levers import read_lever_table as read_lever_table
     from engine.levers import read_levers as read_levers
     from engine.levers import read_removals as read_removals
+    from engine.method.prefix import check_prefix as check_prefix
     from engine.types import CacheLayer as CacheLayer
     from engine.types import Event as Event
     from engine.types import ForwardTrace as ForwardTrace
@@ -79,6 +80,7 @@ _DOOR = {
     "cache_folder": "engine.artifacts.cache:cache_folder",
     "cached_archive": "engine.artifacts.archive:cached_archive",
     "cached_builtin": "engine.artifacts.builtin:cached_builtin",
+    "check_prefix": "engine.method.prefix:check_prefix",
     "convert_gguf": "engine.artifacts.convert:convert_gguf",
     "dequantize_folder": "engine.artifacts.convert:dequantize_folder",
     "fetch_archive": "engine.artifacts.archive:fetch_archive",

@@ -1,7 +1,7 @@
 """The one table of levers: what can be chosen, its default, by machine where a verdict says so, and whose it is.
 
-`levers.json` beside this file holds it, since `frontier lab promote` and `delete` edit it. A value belongs to exactly
-one variant of its lever: the one of that name, or the first whose pattern is found in it.
+`levers.json` beside this file holds it, since `frontier lab promote` and `delete` edit it. A value belongs to the
+variant of its name, and to each whose pattern is found in it; the first of them is the one that it is called by.
 """
 
 from __future__ import annotations
@@ -58,6 +58,12 @@ class Lever:
             if variant.holds(value):
                 return variant
         raise InvalidValue(self.name, value, tuple(self.variants))
+
+    def variants_of(self, value: Value) -> tuple[Variant, ...]:
+        """Every variant that a value belongs to: a packed cache that is written packed is of two. Raises
+        `InvalidValue`."""
+        self.variant(value)
+        return tuple(variant for variant in self.variants.values() if variant.holds(value))
 
     def default_on(self, machine_key: str) -> Value:
         """The default on one machine."""

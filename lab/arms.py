@@ -87,7 +87,8 @@ def differing(base: ArmConf, candidate: ArmConf) -> list[str]:
 def kind_of(base: ArmConf, candidate: ArmConf) -> str:
     """ "ours" where the candidate takes a variant that only this engine has, else "oracle-owned"."""
     named = [(ARM_LEVERS[name], candidate.__dict__[name]) for name in differing(base, candidate) if name in ARM_LEVERS]
-    return "ours" if any(LEVERS[lever].variant(value).kind == "ours" for lever, value in named) else "oracle-owned"
+    kinds = {variant.kind for lever, value in named for variant in LEVERS[lever].variants_of(value)}
+    return "ours" if "ours" in kinds else "oracle-owned"
 
 
 def check_among(name: str, value: str, allowed: Sequence[str]) -> None:

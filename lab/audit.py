@@ -8,7 +8,9 @@ from typing import Any
 
 from engine import errors
 from lab import stats
-from lab.config import TIMED, LabConf, compose, experiments_folder, names
+from lab.config import TIMED, LabConf, compose_all, experiments_folder, names
+from lab.declared import EXPLORE
+from lab.evidence import standing
 from lab.measure import full_launches, group_quads
 from lab.record import read_samples
 from lab.store import Store
@@ -28,24 +30,25 @@ def parse_day(text: str) -> date:
 def audit(store: Store | None, today: date, *, folder: Path | None = None) -> tuple[list[str], list[str]]:
     """(problems, warnings) as of a day. Without a database the files alone are judged: a clone has none.
 
-    Problems: an experiment past its expiry without a decision; with a database, a file without a row there and a row
-    without a file or a breadcrumb; code that lost and is still in the tree after its day. An undecided verdict, and a
-    candidate that was only screened, is no decision; an entry of reports/log.md stands for one. A file that was never
-    run is a warning until it expires.
+    Problems: a file that cannot be read; an experiment past its expiry without a decision; with a database, a file
+    without a row there and a row without a file or a breadcrumb; code that lost and is still in the tree after its
+    day. An undecided verdict, and a candidate that was only screened, is no decision; an entry of reports/log.md stands
+    for one. A file that was never run is a warning until it expires.
     """
     problems, warnings = [], []
     files = names(folder)
+    found, wrong = compose_all(folder)
+    problems += [f"{name} cannot be read: {error}" for name, error in wrong.items()]
     tree = Tree(experiments_folder(folder).parent)
     logged = {entry.name: entry.what for entry in tree.entries()}
-    for name in files:
-        e = compose(name, folder=folder).experiment
-        expires = date.fromisoformat(e.expires_on)
-        decisions = store.decisions(name) if store else []
+    for name, conf in found.items():
+        expires = date.fromisoformat(conf.experiment.expires_on)
+        decisions = standing(store, conf).counts if store else ()
         decided = any(is_decided(d.verdict) for d in latest(decisions).values()) or name in logged
         if today > expires and not decided:
             problems.append(f"{name} expired on {expires} without a decision")
         elif not decided and not latest(decisions):
-            ends = [store.outcome(session.id) for session in store.sessions(name)] if store else []
+            ends = [store.outcome(s.id) for s in store.sessions(name) if s.purpose != EXPLORE] if store else []
             ran = f"was run {len(ends)} times ({', '.join(ends)}) without a verdict" if ends else "was not run yet"
             warnings.append(f"{name} {ran}; {(expires - today).days} days to its expiry")
         if store and store.experiment(name) is None:
@@ -77,7 +80,7 @@ def power(conf: LabConf, store: Store | None) -> list[dict[str, Any]]:
 
 def _last_sd(conf: LabConf, store: Store | None, metric: str, per_launch: int) -> tuple[float, str]:
     sessions = store.sessions(conf.experiment.name) if store else []
-    for session in reversed(sessions):
+    for session in reversed([s for s in sessions if s.purpose != EXPLORE]):
         assert store is not None
         quads = group_quads(read_samples(store, session.id), "aa")
         launches = full_launches(quads, metric, per_launch)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from engine import machine, use_blas
+from lab.lock import hold_timing
 
 if TYPE_CHECKING:
     import mlx.core as mx  # loaded where it is used: a BLAS must be chosen before
@@ -97,9 +98,11 @@ def main() -> None:
     inputs = drawn()
     mx.eval(inputs)
     gap = mx.abs(by_token(inputs) - by_block(inputs)).max().item()
+    with hold_timing("python -m lab.chunked_delta"):
+        token_ms, block_ms = best_ms(by_token, inputs), best_ms(by_block, inputs)
     print(
-        f"{machine().key}: {T} tokens, {H} heads of {D}: by token {best_ms(by_token, inputs):.0f} ms, in blocks of {C} "
-        f"{best_ms(by_block, inputs):.0f} ms a layer; max |diff| {gap:.1e}"
+        f"{machine().key}: {T} tokens, {H} heads of {D}: by token {token_ms:.0f} ms, in blocks of {C} "
+        f"{block_ms:.0f} ms a layer; max |diff| {gap:.1e}"
     )
 
 

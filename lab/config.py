@@ -14,16 +14,17 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import get_type_hints
 
+import yaml
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
-from yaml import YAMLError
 
 from engine import errors
 from lab.arms import ARM_LEVERS, ArmConf, check_among, check_arm, differing
+from lab.declarations import BadConfig, check_file, experiments_folder, names
 from lab.stats import Spend
 
 CONF = Path(__file__).resolve().parent / "conf"
@@ -34,10 +35,6 @@ TIMED = ("decode_tok_s", "prefill_tok_s", "ttft_ms")
 COUNTED = ("peak_bytes", "kv_bytes")
 PROTOCOLS = ("forward", "step")
 MIN_TOKENS = 17  # the first belongs to the prefill, and a sample has at least 16 decode steps
-
-
-class BadConfig(errors.FrontierError):
-    """A file or override that does not fit the schema; the message is the composer's own, in one line."""
 
 
 @dataclass
@@ -196,18 +193,19 @@ class LabConf:
         return hashlib.sha256(self.as_yaml().encode()).hexdigest()
 
 
-def experiments_folder(folder: Path | None = None) -> Path:
-    """`folder`, else ./experiments, else the installed ones. Raises `BadConfig` where none exists."""
-    choices = [folder] if folder else [Path.cwd() / "experiments", CONF.parents[1] / "experiments"]
-    for choice in choices:
-        if choice.is_dir():
-            return choice
-    raise BadConfig(f"no folder of experiments at {choices[0]}; run where experiments/ is")
-
-
-def names(folder: Path | None = None) -> list[str]:
-    """The declared experiments, by file name."""
-    return sorted(path.stem for path in experiments_folder(folder).glob("*.yaml"))
+def compose_all(
+    folder: Path | None = None, only: Sequence[str] | None = None
+) -> tuple[dict[str, LabConf], dict[str, errors.FrontierError]]:
+    """(every declared experiment that composes, what is wrong with each other one), by name: one bad file is no reason
+    to know nothing of the rest. only: of these alone."""
+    found: dict[str, LabConf] = {}
+    wrong: dict[str, errors.FrontierError] = {}
+    for name in names(folder) if only is None else only:
+        try:
+            found[name] = compose(name, folder=folder)
+        except errors.FrontierError as error:
+            wrong[name] = error
+    return found, wrong
 
 
 def compose(name: str, overrides: Sequence[str] = (), *, folder: Path | None = None) -> LabConf:
@@ -219,6 +217,7 @@ def compose(name: str, overrides: Sequence[str] = (), *, folder: Path | None = N
     known = names(folder)
     if name not in known:
         raise errors.UnknownField("experiments", name, known)
+    check_file(experiments_folder(folder) / f"{name}.yaml")
     for override in overrides:
         _check_override(override)
     where = experiments_folder(folder).resolve()
@@ -236,7 +235,7 @@ def compose(name: str, overrides: Sequence[str] = (), *, folder: Path | None = N
         conf = OmegaConf.to_object(composed)
     except ConfigKeyError as error:
         raise _unknown_key(where / f"{name}.yaml", error) from error
-    except (HydraException, OmegaConfBaseException, YAMLError) as error:
+    except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
         reason = error.__cause__ or error.__context__
         if isinstance(reason, ConfigKeyError):
             raise _unknown_key(where / f"{name}.yaml", reason) from error

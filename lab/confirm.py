@@ -9,11 +9,12 @@ from datetime import datetime, timedelta
 from engine import errors
 from lab.config import LabConf, LookConf
 from lab.design import Role
-from lab.evidence import QUICK, Events, confirmations, confirmed_by, stored_conf
+from lab.evidence import Events, confirmations, confirmations_begun, confirmed_by, stored_conf
 from lab.fingerprint import Code, Fingerprint
 from lab.record import arm_sha256
 from lab.store import Store
 from lab.tables import ArmRow, CodeRow, EnvRow, MachineRow, SessionRow
+from lab.targets import latest
 from oracles.contract import StackConfig
 
 
@@ -41,14 +42,20 @@ def pending(store: Store, name: str, machine_key: str) -> Pending:
             f"{name} has no decision on machine key {machine_key} to confirm (decisions on: {known}); "
             f"frontier lab run {name}"
         )
-    last = [*here[-1:], *(d for d in here if d.verdict != QUICK)][-1]  # a quick run takes nothing back
+    last = latest(here).get(machine_key, here[-1])
     if last.rule_row not in ("4", "5") or not last.verdict.startswith("confirm"):
         raise NotConfirmable(f"{name}: nothing to confirm, its newest decision is row {last.rule_row}: {last.verdict}")
     session = store.rows(SessionRow, id=last.session_id)[0]
     uid = confirmed_by(store, session)
     search = store.rows(SessionRow, uid=uid)[0] if uid else session
+    conf, tries = stored_conf(store, search), confirmations_begun(store, name, search)
+    if len(tries) >= conf.thresholds.max_sessions:
+        raise NotConfirmable(
+            f"{name}: its {len(tries)} confirmations were begun (thresholds.max_sessions), and one that was stopped "
+            f"was a try as well; frontier lab decide {name} says what they come to"
+        )
     earlier = [s for s in store.sessions(name) if s.purpose == "confirm"]
-    return Pending(search, stored_conf(store, search), last.id, len(earlier) + 1)
+    return Pending(search, conf, last.id, len(earlier) + 1)
 
 
 def confirming_conf(store: Store, conf: LabConf) -> LabConf:

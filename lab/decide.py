@@ -93,10 +93,10 @@ def match_row(facts: Facts) -> Row:
 
 
 def decide(facts: Facts) -> Decision:
-    """Row, verdict and reasons. A quick run decides nothing but row 1."""
+    """Row, verdict and reasons. A quick run decides nothing, not even by its gate."""
     row = match_row(facts)
     reasons = (*_findings(facts), f"row {row}: {CONDITIONS[row]}")
-    if facts.quick and row != "1":
+    if facts.quick:
         return Decision(row, "undecided: quick profile", (*reasons, "a quick profile is too small to decide on"))
     verdict = _verdict(row, facts)
     return Decision(row, f"{verdict} (counted)" if facts.counted and row in "34567" else verdict, reasons)

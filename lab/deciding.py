@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from datetime import date
+from datetime import date, datetime
 from typing import Any, Literal
 
 from engine import errors
+from lab.config import LabConf
+from lab.declared import EXPLORE
 from lab.evidence import (
+    Events,
     Moment,
     NotReadable,
     canonical,
@@ -17,8 +20,10 @@ from lab.evidence import (
     confirmed_by,
     judge_search,
     machine_key,
+    otherwise,
     read_session,
     searches,
+    stored_conf,
 )
 from lab.fidelity import FidelityRun
 from lab.fingerprint import ROOT
@@ -37,12 +42,13 @@ class NothingToDecide(errors.FrontierError):
 
 @dataclass(frozen=True)
 class Decided:
-    """What was judged, and the comparisons of the session that was asked about."""
+    """What was judged, and the comparisons of the session that was asked about. decision_id: None for an exploration,
+    of which no decision is written."""
 
     judged: Judged
     comparisons: tuple[Comparison, ...]
     fidelity: tuple[FidelityRun, ...]
-    decision_id: int
+    decision_id: int | None
     session: str
     machine_key: str
 
@@ -124,27 +130,93 @@ def record_decision(store: Store, name: str, session: SessionRow, day: date) -> 
     return Decided(judged, comparisons[session.id][1], measured.fidelity, decision_id, session.uid, key)
 
 
-def decide_again(store: Store, name: str, day: date, key: str | None = None) -> list[Decided]:
-    """Decide anew on each machine key that measured the experiment, or on `key`, by its newest search session: of a
-    profile that decides, if there is one. Raises `NothingToDecide`, `NotReadable`."""
-    found = searches(store, name)
-    keys = sorted({machine_key(store, session) for session in found})
-    if not found or (key is not None and key not in keys):
-        known = f"; measured on: {', '.join(keys)}" if keys else ""
-        raise NothingToDecide(f"{name} has no measured session{f' on {key}' if key else ''}{known}")
+def record_exploration(store: Store, name: str, session: SessionRow, day: date) -> Decided:
+    """Judge a session that was not measured as declared, and note what it came to as an event of that session alone.
+
+    Raises `NotReadable`.
+    """
+    experiment = store.experiment(name)
+    assert experiment is not None
+    judged = judge_search(store, name, session, Moment(day, experiment.expires_on))
+    _, comparisons = rewrite_comparisons(store, session)
+    decision = judged.decision
+    store.event(session.id, "explored", {"row": decision.row, "verdict": decision.verdict, "as_of": day.isoformat()})
+    fidelity = read_session(store, session).fidelity
+    return Decided(judged, comparisons, fidelity, None, session.uid, machine_key(store, session))
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """What there is to decide on. chosen: machine key -> the search session that is judged there; left_out: every other
+    session of the experiment but confirmations, with the reason in words."""
+
+    chosen: Mapping[str, SessionRow]
+    left_out: tuple[str, ...]
+
+
+def sessions_of(store: Store, name: str, declared: LabConf | None) -> Sessions:
+    """The newest search session of each machine key that was measured as declared, of a profile that decides if there
+    is one. declared: None where its file is gone, so that nothing is known to be otherwise."""
+    measured = {session.id for session in searches(store, name)}
+    by_key: dict[str, list[SessionRow]] = {}
+    left_out = []
+    for session in store.sessions(name):
+        why = otherwise(store, session, declared)
+        if why:
+            left_out.append(why)
+        elif session.id in measured:
+            by_key.setdefault(machine_key(store, session), []).append(session)
+        elif not Events.of(store, session.id).when("measured"):
+            left_out.append(f"session {session.uid} was not measured to its end ({store.outcome(session.id)})")
+    chosen = {}
+    for key, mine in sorted(by_key.items()):
+        full = [session for session in mine if stored_conf(store, session).profile.decides]
+        chosen[key] = (full or mine)[-1]
+        for session in mine:
+            if session.id != chosen[key].id:
+                why = (
+                    "is older"
+                    if session.id < chosen[key].id
+                    else f"is of profile {session.profile}, which decides nothing"
+                )
+                left_out.append(f"session {session.uid} {why}; {chosen[key].uid} is judged")
+    return Sessions(chosen, tuple(left_out))
+
+
+def check_day(store: Store, name: str, day: date, today: date) -> None:
+    """Refuse a day that is not yet, and one before the last that was measured, whose samples it could not know. Raises
+    `InvalidValue`."""
+    if day > today:
+        raise errors.InvalidValue("--as-of", str(day), f"{today} at the latest, today")
+    for session in store.sessions(name):
+        last = datetime.fromisoformat(Events.of(store, session.id).when("measured") or session.started).date()
+        if session.purpose != EXPLORE and last > day:
+            allowed = f"{last} at the earliest: session {session.uid} was measured then and would be left out"
+            raise errors.InvalidValue("--as-of", str(day), allowed)
+
+
+def decide_again(
+    store: Store, name: str, day: date, key: str | None = None, declared: LabConf | None = None
+) -> tuple[list[Decided], tuple[str, ...]]:
+    """Decide anew on each machine key that measured the experiment, or on `key`: (decisions, what was left out, in
+    words). Raises `NothingToDecide`, `NotReadable`."""
+    found = sessions_of(store, name, declared)
+    if not found.chosen or (key is not None and key not in found.chosen):
+        known = f"; measured on: {', '.join(found.chosen)}" if found.chosen else ""
+        other = f"; left out: {'; '.join(found.left_out)}" if found.left_out else ""
+        raise NothingToDecide(f"{name} has no measured session{f' on {key}' if key else ''}{known}{other}")
     decided = []
-    for each in [key] if key else keys:
-        mine = [session for session in found if machine_key(store, session) == each]
-        full = [s for s in mine if read_session(store, s).conf.profile.decides]
-        search = (full or mine)[-1]
+    for each in [key] if key else found.chosen:
+        search = found.chosen[each]
         newest = [search, *confirmations(store, name, search)][-1]
         decided.append(record_decision(store, name, newest, day))
-    return decided
+    return decided, found.left_out
 
 
 def replay(store: Store, name: str, judge: Judge = judge_search) -> list[Replayed]:
-    """Drop the derived rows of an experiment, make them again from raw rows, and judge each decision again as of its
-    own day and with what was known then. Raises `NothingToDecide` where nothing was decided."""
+    """Judge each decision again from raw rows alone, as of its own day and with what was known then. Derived rows are
+    neither read nor written, so that a database may be read-only. Raises `NothingToDecide` where nothing was decided.
+    """
     decisions = store.decisions(name)
     if not decisions:
         raise NothingToDecide(f"{name} has no decision to replay")
@@ -157,8 +229,6 @@ def _replay(store: Store, name: str, decision: DecisionRow, judge: Judge) -> Rep
     verdict, again, why = "", "", ""
     try:
         search = search_of(store, session)
-        for row in {search.id: search, session.id: session}.values():
-            rewrite_comparisons(store, row)
         judged = judge(store, name, search, _moment(decision))
         verdict = f"row {judged.decision.row}: {judged.decision.verdict}"
         again = _said(judged.decision.row, judged.decision.verdict, list(judged.decision.reasons), asdict(judged.facts))

@@ -11,7 +11,7 @@ import yaml
 
 from engine import errors
 from lab.arms import ARM_LEVERS, ArmConf, differing, kind_of
-from lab.config import LabConf, compose, names
+from lab.config import LabConf, compose_all, names
 from lab.lifecycle import write_declaration
 from lab.record import declare
 from lab.store import Store
@@ -127,9 +127,9 @@ def add_new(said: Declaration, tree: Tree, today: date) -> LabConf:
     return write_declaration(tree, said.name, text_of(said, today))
 
 
-def enter_all(store: Store) -> list[str]:
-    """Give every declared experiment its row; returns the names that had none."""
-    new = [name for name in names() if store.experiment(name) is None]
-    for name in new:
-        declare(store, compose(name))
-    return new
+def enter_all(store: Store) -> dict[str, errors.FrontierError]:
+    """Give every declared experiment that composes its row; returns what is wrong with those that have none then."""
+    found, wrong = compose_all(only=[name for name in names() if store.experiment(name) is None])
+    for conf in found.values():
+        declare(store, conf)
+    return wrong

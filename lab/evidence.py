@@ -15,6 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from engine import errors
 from lab.config import LabConf
+from lab.declared import EXPLORE, measured_otherwise
 from lab.design import Plan, make_plan
 from lab.fidelity import FidelityRun
 from lab.measure import QuadResult, Sample, group_quads
@@ -24,15 +25,14 @@ from lab.store import Store
 from lab.tables import (
     ArmRow,
     ConfigRow,
+    DecisionRow,
     FidelityRow,
     MachineRow,
     SessionEventRow,
     SessionRow,
 )
+from lab.targets import others_say_no
 from lab.verdict import History, Judged, Measured, judge_experiment
-
-QUICK = "undecided: quick profile"
-NO = ("no gain", "not default", "delete")
 
 
 class NotReadable(errors.FrontierError):
@@ -56,6 +56,11 @@ class Events:
     def when(self, name: str) -> str:
         """When it last happened, as UTC ISO text; "" for never."""
         return next((row.at for row in reversed(self.rows) if row.event == name), "")
+
+    @property
+    def clocks(self) -> list[float]:
+        """The CPU's clock behind each sample, in MHz; empty where the machine did not tell."""
+        return [mhz for row in self.rows if row.event == "clocks" for mhz in row.detail["mhz"]]
 
     @property
     def sensors(self) -> list[dict[str, Any]]:
@@ -126,6 +131,7 @@ def read_session(store: Store, session: SessionRow) -> Measured:
             ab=group_quads(samples, "ab"),
             warm=[s for s in samples if s.part == "pilot" and s.attempt == fitted["attempt"]],
             sensors=events.sensors,
+            clocks=events.clocks,
             plans={
                 "aa": plan_of(conf, aa_seed, conf.profile.aa_quads),
                 "ab": plan_of(conf, session.ab_seed, conf.quads),
@@ -149,8 +155,8 @@ def aa_quads(store: Store, session: SessionRow, samples: Sequence[Sample]) -> tu
 def shared_aa(store: Store, session: SessionRow, conf: LabConf) -> SessionRow | None:
     """The newest session whose A/A serves this one too, or None.
 
-    It has the same base arm, workload, machine, boot, environment, arm source and sizes, ended within `aa_hours`, and
-    this experiment has not used it before: a rerun has an A/A of its own.
+    It is not exploratory, has the same base arm, workload, machine, boot, environment, arm source and sizes, ended
+    within `aa_hours`, and this experiment has not used it before: a rerun has an A/A of its own.
     """
     used = set()
     for other in store.rows(SessionRow, experiment_id=session.experiment_id):
@@ -163,6 +169,8 @@ def shared_aa(store: Store, session: SessionRow, conf: LabConf) -> SessionRow | 
     base = base_arm(store, session)
     sizes = ("aa_quads", "quads_per_launch", "discard", "repeats")
     for other in reversed(store.rows(SessionRow, **same)):
+        if other.purpose == EXPLORE:
+            continue
         done = Events.of(store, other.id)
         if other.id >= session.id or other.uid in used or not done.when("aa-done"):
             continue
@@ -187,14 +195,45 @@ def arm_hashes(store: Store, session: SessionRow) -> dict[str, str]:
     return {role: store.rows(ArmRow, id=arm_id)[0].sha256 for role, arm_id in noted.items()}
 
 
-def others_no(store: Store, name: str, key: str, targets: Sequence[str], before: int | None) -> bool:
-    """Whether each other target key has a latest decision that says no; `before`: only decisions with a lower id. A
-    quick run takes nothing back."""
-    rows = [d for d in store.decisions(name) if (before is None or d.id < before) and d.verdict != QUICK]
-    latest = {d.machine_key: d.verdict for d in rows}
-    said_no = [other for other, verdict in latest.items() if verdict.startswith(NO)]
-    others = [target for target in targets if not key.startswith(target)]
-    return all(any(other.startswith(target) for other in said_no) for target in others)
+@dataclass(frozen=True)
+class Standing:
+    """The decisions on an experiment that count for what is declared, oldest first, and why each other one does not."""
+
+    counts: tuple[DecisionRow, ...]
+    left_out: tuple[str, ...]
+
+
+def standing(store: Store, declared: LabConf, before: int | None = None) -> Standing:
+    """The only place that says which decisions count: those whose session measured what is declared. before: only
+    decisions with a lower id. An exploratory session has none."""
+    counts, left_out = [], []
+    for row in store.decisions(declared.experiment.name):
+        if before is not None and row.id >= before:
+            continue
+        why = otherwise(store, store.rows(SessionRow, id=row.session_id)[0], declared)
+        if why:
+            left_out.append(f"decision {row.id} on {row.machine_key} ({row.verdict}): {why}")
+        else:
+            counts.append(row)
+    return Standing(tuple(counts), tuple(left_out))
+
+
+def otherwise(store: Store, session: SessionRow, declared: LabConf | None) -> str:
+    """Why a session is no evidence for what is declared; "" where it is. declared: None where the file is gone."""
+    if session.purpose == EXPLORE:
+        return f"session {session.uid} is exploratory: {'; '.join(overrides_of(store, session))}"
+    if declared is None:
+        return ""
+    try:
+        other = measured_otherwise(stored_conf(store, session), declared)
+    except NotReadable as error:
+        return str(error)
+    return f"session {session.uid} measured another experiment: {'; '.join(other)}" if other else ""
+
+
+def overrides_of(store: Store, session: SessionRow) -> tuple[str, ...]:
+    """What an exploratory session was told otherwise than declared."""
+    return tuple((Events.of(store, session.id).last("exploratory") or {}).get("otherwise", ()))
 
 
 def searches(store: Store, name: str, key: str | None = None) -> list[SessionRow]:
@@ -203,9 +242,21 @@ def searches(store: Store, name: str, key: str | None = None) -> list[SessionRow
     return [s for s in rows if key is None or machine_key(store, s) == key]
 
 
+def begun(store: Store, name: str, key: str, profile: str) -> list[SessionRow]:
+    """The search sessions of an experiment that were begun on a machine key, however they ended: each is a try."""
+    rows = [s for s in store.sessions(name) if s.purpose == "search" and s.profile == profile]
+    return [s for s in rows if machine_key(store, s) == key]
+
+
 def confirmations(store: Store, name: str, search: SessionRow) -> list[SessionRow]:
     """The measured sessions that confirm a search session, oldest first."""
-    rows = [s for s in store.sessions(name) if s.purpose == "confirm" and Events.of(store, s.id).when("measured")]
+    rows = confirmations_begun(store, name, search)
+    return [s for s in rows if Events.of(store, s.id).when("measured")]
+
+
+def confirmations_begun(store: Store, name: str, search: SessionRow) -> list[SessionRow]:
+    """The same, however they ended."""
+    rows = [s for s in store.sessions(name) if s.purpose == "confirm"]
     return [s for s in rows if confirmed_by(store, s) == search.uid]
 
 
@@ -231,15 +282,20 @@ def judge_search(store: Store, name: str, search: SessionRow, moment: Moment) ->
     def known(session: SessionRow) -> bool:
         return not moment.until or Events.of(store, session.id).when("measured") <= moment.until
 
-    done = [s for s in searches(store, name, key) if s.profile == search.profile and known(s)]
+    def was_begun(session: SessionRow) -> bool:
+        return not moment.until or session.started <= moment.until
+
     measured = read_session(store, search)
+    tries = confirmations_begun(store, name, search)
     again = [read_session(store, s) for s in confirmations(store, name, search) if known(s)]
-    targets = measured.conf.experiment.targets
+    conf = measured.conf
+    counts = standing(store, conf, moment.before).counts
     history = History(
-        done=len(done),
+        done=sum(was_begun(s) for s in begun(store, name, key, search.profile)),
+        confirms=sum(was_begun(s) for s in tries),
         as_of=moment.as_of,
         expires_on=date.fromisoformat(moment.expires_on),
-        others_no=others_no(store, name, key, targets, moment.before),
+        others_no=others_say_no(conf.experiment.targets, counts, key),
     )
     return judge_experiment(measured, again, history)
 

@@ -46,7 +46,9 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_MODEL,
         help=f"a model folder, a built-in name (frontier models) or a hub id (default: {DEFAULT_MODEL})",
     )
-    group.add_argument("--dtype", default="auto", help="auto (the checkpoint's own), float32, bfloat16 or float16")
+    group.add_argument(
+        "--dtype", help="auto (the checkpoint's own; default unless this machine has one), float32, bfloat16 or float16"
+    )
     group.add_argument(
         "--kv",
         help="KV cache: native (default), kv8, kv8/4 (keys/values), mixed:FILE, turbo:k8v3; options :g32, :start=5000, "
@@ -140,14 +142,14 @@ def kv_scheme(args: argparse.Namespace, out: Output) -> str | None:
 
 def engine_options(args: argparse.Namespace, out: Output) -> dict[str, Any]:
     """Keyword arguments of `engine.load`, the model apart."""
-    options: dict[str, Any] = {"dtype": args.dtype}
+    options: dict[str, Any] = {}
     kv = kv_scheme(args, out)
     if kv is not None:
         options["kv"] = kv
     if args.profile != "auto":
         options["profile"] = args.profile
     # What is not said keeps the default of this machine; what is said is passed on, also where it is the general one.
-    for name in ("recurrence", "fuse", "compile", "argmax", "ops"):
+    for name in ("dtype", "recurrence", "fuse", "compile", "argmax", "ops"):
         if vars(args)[name] is not None:
             options[name] = vars(args)[name]
     if args.prefill_step_size is not None:

@@ -71,7 +71,7 @@ class Row:
     def line(self) -> str:
         """What a reader sees as soon as it is known."""
         if self.ratio is None or self.low is None or self.high is None:
-            return f"{self.task}: {self.verdict}"
+            return f"{self.task}: {self.verdict}" + (f", {self.why}" if self.verdict == "not run" else "")
         return f"{self.task}: {self.ratio:.3f} ({self.low:.3f} to {self.high:.3f}), {self.verdict}"
 
 

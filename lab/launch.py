@@ -10,7 +10,8 @@ import importlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from lab.sweep import Job, JobEnd, record_job
 from lab.tree import write_json
 
 TAIL_LINES = 3
+POLL_S = 0.2
 INSTALL = {"joblib": "joblib", "submitit": "submitit", "ray": "ray"}
 
 
@@ -50,8 +52,8 @@ def require_launcher(launcher: str, at_once: int) -> None:
 def run_parallel(
     name: str, profile: str, blas: str, jobs: Sequence[Job], launcher: str, at_once: int, say: Callable[[str], None]
 ) -> list[JobEnd]:
-    """Run all jobs, `at_once` at a time, and record each end. Raises `MissingTool` where the launcher is not installed,
-    `InvalidValue` for a launcher or a number that cannot be."""
+    """Run all jobs, `at_once` at a time, and record each end when it comes. Raises `MissingTool` where the launcher is
+    not installed, `InvalidValue` for a launcher or a number that cannot be."""
     require_launcher(launcher, at_once)
     module = _module(launcher)
     root = jobs[0].folder.parent
@@ -61,13 +63,14 @@ def run_parallel(
         record_job(name, root.name, job, "started", "")
         calls.append((command_of(name, profile, blas, job), str(job.folder / "job.log")))
     say(f"{len(jobs)} jobs by {launcher}, {at_once} at a time; each writes job.log in its folder")
-    ends = []
-    for job, (code, words) in zip(jobs, RUNNERS[launcher](module, calls, at_once, root), strict=True):
-        outcome = "failed" if code else "finished"
+    ends: list[JobEnd] = []
+    for index, (code, words) in RUNNERS[launcher](module, calls, at_once, root):
+        job, outcome = jobs[index], "failed" if code else "finished"
         record_job(name, root.name, job, outcome, words)
         ends.append(JobEnd(job.number, job.overrides, str(job.folder), outcome, words))
-    write_json(root / "sweep.json", {"experiment": name, "jobs": len(jobs), "ended": [asdict(end) for end in ends]})
-    return ends
+        write_json(root / "sweep.json", {"experiment": name, "jobs": len(jobs), "ended": [asdict(end) for end in ends]})
+        say(f"job {job.number + 1} of {len(jobs)} {outcome}: {words}")
+    return sorted(ends, key=lambda end: end.number)
 
 
 def _module(launcher: str) -> Any:
@@ -78,36 +81,50 @@ def _module(launcher: str) -> Any:
 
 
 Calls = Sequence[tuple[list[str], str]]
+Ends = Iterator[tuple[int, tuple[int, str]]]
 
 
-def by_joblib(joblib: Any, calls: Calls, at_once: int, _root: Path) -> list[tuple[int, str]]:
+def run_numbered(index: int, command: Sequence[str], log: str) -> tuple[int, tuple[int, str]]:
+    """`run_child` of one of several: (which, how it ended)."""
+    return index, run_child(command, log)
+
+
+def by_joblib(joblib: Any, calls: Calls, at_once: int, _root: Path) -> Ends:
     """Threads are enough: the work is in child processes."""
-    parallel = joblib.Parallel(n_jobs=at_once, prefer="threads")
-    return list(parallel(joblib.delayed(run_child)(command, log) for command, log in calls))
+    parallel = joblib.Parallel(n_jobs=at_once, prefer="threads", return_as="generator_unordered")
+    yield from parallel(joblib.delayed(run_numbered)(i, command, log) for i, (command, log) in enumerate(calls))
 
 
-def by_submitit(submitit: Any, calls: Calls, at_once: int, root: Path) -> list[tuple[int, str]]:
+def by_submitit(submitit: Any, calls: Calls, at_once: int, root: Path) -> Ends:
     """Slurm where it is found, else local processes; SUBMITIT_CLUSTER says which (local, slurm)."""
     executor = submitit.AutoExecutor(folder=str(root / "submitit"), cluster=os.environ.get("SUBMITIT_CLUSTER"))
     executor.update_parameters(timeout_min=24 * 60, slurm_array_parallelism=at_once)
-    ended: list[tuple[int, str]] = []
-    for start in range(0, len(calls), at_once):  # the local executor would start all of them at once
-        running = [executor.submit(run_child, command, log) for command, log in calls[start : start + at_once]]
-        ended += [job.result() for job in running]
-    return ended
+    waiting, running = list(enumerate(calls)), list[Any]()
+    while waiting or running:
+        while waiting and len(running) < at_once:  # the local executor would start all of them at once
+            index, (command, log) = waiting.pop(0)
+            running.append(executor.submit(run_numbered, index, command, log))
+        done = [job for job in running if job.done()]
+        running = [job for job in running if job not in done]
+        yield from (job.result() for job in done)
+        if not done:
+            time.sleep(POLL_S)
 
 
-def by_ray(ray: Any, calls: Calls, at_once: int, _root: Path) -> list[tuple[int, str]]:
+def by_ray(ray: Any, calls: Calls, at_once: int, _root: Path) -> Ends:
     """RAY_ADDRESS names a cluster; without it a local one is started."""
     ray.init(num_cpus=None if "RAY_ADDRESS" in os.environ else at_once)
     try:
-        remote = ray.remote(num_cpus=1)(run_child)
-        return list(ray.get([remote.remote(command, log) for command, log in calls]))
+        remote = ray.remote(num_cpus=1)(run_numbered)
+        running = [remote.remote(index, command, log) for index, (command, log) in enumerate(calls)]
+        while running:
+            done, running = ray.wait(running, num_returns=1)
+            yield from ray.get(done)
     finally:
         ray.shutdown()
 
 
-RUNNERS: dict[str, Callable[[Any, Calls, int, Path], list[tuple[int, str]]]] = {
+RUNNERS: dict[str, Callable[[Any, Calls, int, Path], Ends]] = {
     "joblib": by_joblib,
     "submitit": by_submitit,
     "ray": by_ray,

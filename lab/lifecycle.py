@@ -8,24 +8,24 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
+from typing import Any
 
-from engine import Lever, errors
+from engine import Lever, Variant, errors
 from lab.arms import ARM_LEVERS
 from lab.config import LabConf, compose, names
-from lab.evidence import stored_conf
+from lab.edits import staged
+from lab.evidence import standing
 from lab.grounds import Evidence, gather
 from lab.store import Store, now
-from lab.tables import BreadcrumbRow, DecisionRow, SessionRow
-from lab.targets import all_say_no, all_say_yes, by_target, latest, says_yes
-from lab.tree import Tree, removal_of, write_text
+from lab.tables import BreadcrumbRow, DecisionRow
+from lab.targets import all_say_no, all_say_yes, by_target, failed_gates, is_decided, latest, says_yes
+from lab.tree import Tree, removal_of, set_default, table_text, unregister, write_text
 
 REMOVAL_DAYS = 14
-# What a decision is about; dates, owner and words may change after it.
-DECIDES = ("base", "candidate", "lever", "primary", "delta", "guardrails", "quality_class", "kind")
 
 
 class NotDecided(errors.FrontierError):
@@ -76,44 +76,42 @@ def _levers(conf: LabConf, tree: Tree) -> list[tuple[Lever, str | int, str | int
     return [(levers[ARM_LEVERS[n]], e.candidate.__dict__[n], e.base.__dict__[n]) for n in named]
 
 
-def _said(rows: dict[str, DecisionRow | None]) -> str:
-    return ", ".join(f"{target}: {row.verdict if row else 'no decision'}" for target, row in rows.items())
+def _said(rows: Mapping[str, Sequence[DecisionRow]], left_out: Sequence[str]) -> str:
+    """What each target decided, key by key, and what does not count."""
+    words = []
+    for target, found in rows.items():
+        words += [f"{row.machine_key}: {row.verdict}" for row in found] or [f"{target}: no decision"]
+    return ", ".join(words) + _beside(left_out)
 
 
-def require_declared(conf: LabConf, store: Store, decision: DecisionRow) -> None:
-    """Raise `NotDecided` if the decision's session measured another experiment than the one declared: other arms,
-    delta, primary, guardrails, class or model, by an override or an edit since."""
-    session = store.rows(SessionRow, id=decision.session_id)[0]
-    measured = stored_conf(store, session)
-    was, is_now = vars(measured.experiment), vars(conf.experiment)
-    other = [f"{name} {was[name]!r}, declared {is_now[name]!r}" for name in DECIDES if was[name] != is_now[name]]
-    if measured.model != conf.model:
-        other.append(f"model {measured.model!r}, declared {conf.model!r}")
-    if other:
-        raise NotDecided(
-            f"{conf.experiment.name}: session {session.uid} measured another experiment: {'; '.join(other)}"
-        )
+def _beside(left_out: Sequence[str]) -> str:
+    return f"; does not count: {'; '.join(left_out)}" if left_out else ""
 
 
 def plan_promote(conf: LabConf, store: Store, tree: Tree, today: date, machine_key: str | None = None) -> Plan:
     """Make the candidate the default on one machine key: `machine_key`, else the only one that says so.
 
-    Raises `NotDecided` unless the last decision there says promote or default; `InvalidValue` for a lever that has no
-    default in the engine's table.
+    Raises `NotDecided` unless the last decision there that counts says promote or default, and while the gate fails on
+    any machine key; `InvalidValue` for a lever that has no default in the engine's table.
     """
     e = conf.experiment
-    decisions = store.decisions(e.name)
-    wins = {key: row for key, row in latest(decisions).items() if says_yes(row.verdict)}
+    found = standing(store, conf)
+    decisions, last = found.counts, latest(found.counts)
+    wins = {key: row for key, row in last.items() if says_yes(row.verdict)}
     if machine_key is None and len(wins) > 1:
         raise errors.InvalidValue("--machine", None, tuple(sorted(wins)))
     key = machine_key or next(iter(wins), "")
     if key not in wins:
-        said = {k: row.verdict for k, row in latest(decisions).items()}
+        said = {k: row.verdict for k, row in last.items()}
         where = f" on {machine_key}" if machine_key else ""
-        raise NotDecided(f"{e.name}: no decision{where} says promote or default; decided: {said or 'nothing'}")
-    require_declared(conf, store, wins[key])
+        decided = f"decided: {said or 'nothing'}{_beside(found.left_out)}"
+        raise NotDecided(f"{e.name}: no decision{where} says promote or default; {decided}")
+    broken = failed_gates(decisions)
+    if broken:
+        where = ", ".join(f"{row.machine_key} (decision {row.id})" for row in broken)
+        raise NotDecided(f"{e.name}: its gate fails on {where}; repair it and decide there again before it is promoted")
     steps, words = [], []
-    every = all_say_yes(e, decisions)
+    every = all_say_yes(e.targets, decisions)
     if "stack" in e.lever:
         raise errors.InvalidValue("lever", "stack", "levers of the engine: another stack cannot become its default")
     for lever, candidate, base in _levers(conf, tree):
@@ -121,12 +119,14 @@ def plan_promote(conf: LabConf, store: Store, tree: Tree, today: date, machine_k
             raise errors.InvalidValue(
                 "lever", lever.name, "levers of the engine: this one is chosen as a process starts"
             )
-        loser = lever.variant(base)
-        removes = loser.name if loser.kind == "ours" and every and loser.name != lever.variant(candidate).name else ""
+        loser = only_of(lever, base, candidate)[0]
+        own = loser.kind == "ours" and loser not in lever.variants_of(candidate)
+        removes = loser.name if own and every else ""
         steps.append(LeverStep(lever, candidate, base, "default", removes))
         words.append(f"engine/levers.json: {lever.name}={candidate} becomes the default on {key}, in place of {base}")
-        words.append(_about_loser(lever, base, removes, every, today))
-    done = all(row is not None for row in by_target(e, decisions).values())
+        words.append(_about_loser(lever, loser, removes, every, today))
+    by = by_target(e.targets, decisions).values()
+    done = all(rows and all(is_decided(row.verdict) for row in rows) for rows in by)
     notes = (
         () if e.quality_class == "L" else (f"class {e.quality_class}: bits differ from mlx-lm's unless --l1 is given",)
     )
@@ -145,8 +145,13 @@ def plan_promote(conf: LabConf, store: Store, tree: Tree, today: date, machine_k
     )
 
 
-def _about_loser(lever: Lever, base: str | int, removes: str, every: bool, today: date) -> str:
-    loser = lever.variant(base)
+def only_of(lever: Lever, value: str | int, other: str | int) -> tuple[Variant, ...]:
+    """The variants of one value that another one is not of; where there is none, what the value is called by."""
+    shared = lever.variants_of(other)
+    return tuple(v for v in lever.variants_of(value) if v not in shared) or (lever.variant(value),)
+
+
+def _about_loser(lever: Lever, loser: Variant, removes: str, every: bool, today: date) -> str:
     if removes:
         files = ", ".join(loser.files) or "its entry in engine/levers.json"
         until = today + timedelta(days=REMOVAL_DAYS)
@@ -159,30 +164,35 @@ def _about_loser(lever: Lever, base: str | int, removes: str, every: bool, today
 
 def plan_delete(conf: LabConf, store: Store, tree: Tree, today: date) -> Plan:
     """End an experiment that won nowhere. Its candidate's path goes from the table where it is ours and every target
-    said no; at the expiry an experiment ends whatever is still open, and then its code stays.
+    said no, on each of its machine keys; at the expiry an experiment ends whatever is still open, and its code stays.
 
     Raises `NotDecided` without a decision, while a target may still win, or where one has.
     """
     e = conf.experiment
-    decisions = store.decisions(e.name)
-    rows = by_target(e, decisions)
+    found = standing(store, conf)
+    decisions, rows = found.counts, by_target(e.targets, found.counts)
     if not decisions:
-        raise NotDecided(f"{e.name}: no decision is recorded; run it, or let it be decided: frontier lab run {e.name}")
-    winners = [row.machine_key for row in rows.values() if row is not None and says_yes(row.verdict)]
+        raise NotDecided(
+            f"{e.name}: no decision is recorded that counts; run it, or let it be decided: frontier lab run {e.name}"
+            f"{_beside(found.left_out)}"
+        )
+    winners = [row.machine_key for row in latest(decisions).values() if says_yes(row.verdict)]
     if winners:
-        raise NotDecided(f"{e.name}: it won on {', '.join(winners)}; decided: {_said(rows)}")
+        raise NotDecided(f"{e.name}: it won on {', '.join(winners)}; decided: {_said(rows, found.left_out)}")
     expired = today > date.fromisoformat(e.expires_on)
-    unanimous = all_say_no(e, decisions)
+    unanimous = all_say_no(e.targets, decisions)
     if not unanimous and not expired:
         raise NotDecided(
-            f"{e.name}: not every target said no, and it expires on {e.expires_on}; decided: {_said(rows)}"
+            f"{e.name}: not every target said no, and it expires on {e.expires_on}; "
+            f"decided: {_said(rows, found.left_out)}"
         )
     steps, words = [], [f"experiments/{e.name}.yaml is removed"]
     for lever, candidate, base in _levers(conf, tree):
-        variant = lever.variant(candidate)
-        why = _kept(lever, candidate, unanimous, _users(lever, variant.name, tree, e.name))
+        lost = only_of(lever, candidate, base)
+        variant = lost[0]
+        why = _kept(lever, lost, base, unanimous) or _used(lever, variant.name, tree, e.name)
         if why:
-            words.append(f"{lever.name}={variant.name} stays registered: {why}")
+            words += [f"{lever.name}={each.name} stays registered: {why}" for each in lost]
             continue
         steps.append(LeverStep(lever, candidate, base, "unregister", variant.name))
         files = ", ".join(variant.files) or "no file of its own"
@@ -190,7 +200,7 @@ def plan_delete(conf: LabConf, store: Store, tree: Tree, today: date) -> Plan:
         words.append(
             f"engine/levers.json: {lever.name}={variant.name} is unregistered; to be removed by {until}: {files}"
         )
-    last = [row for row in rows.values() if row is not None] or [decisions[-1]]
+    last = list(latest(decisions).values()) or [decisions[-1]]
     return Plan(
         name=e.name,
         what="deleted",
@@ -201,58 +211,75 @@ def plan_delete(conf: LabConf, store: Store, tree: Tree, today: date) -> Plan:
         hypothesis=e.hypothesis,
         state="deleted",
         removes_file=True,
-        notes=() if unanimous else (f"ended by its expiry: {_said(rows)}",),
+        notes=() if unanimous else (f"ended by its expiry: {_said(rows, found.left_out)}",),
     )
 
 
-def _kept(lever: Lever, candidate: str | int, unanimous: bool, users: Sequence[str]) -> str:
-    """Why a variant stays in the table; "" where it goes."""
-    variant = lever.variant(candidate)
+def _kept(lever: Lever, lost: Sequence[Variant], base: str | int, unanimous: bool) -> str:
+    """Why the candidate's own variants stay in the table; "" where the only one goes."""
+    variant = lost[0]
+    if len(lost) > 1:
+        return f"{' and '.join(each.name for each in lost)} lost together, and which of them did is not known"
+    if variant in lever.variants_of(base):
+        return "the base is of it too"
     if variant.kind != "ours":
         return "mlx-lm or optiq ships it"
     if not unanimous:
         return "not every target said no"
-    if variant.name in {lever.variant(value).name for value in (lever.default, *lever.machines.values())}:
+    if any(variant in lever.variants_of(value) for value in (lever.default, *lever.machines.values())):
         return "it is a default"
-    return f"{', '.join(users)} uses it too" if users else ""
+    return ""
 
 
-def _users(lever: Lever, variant: str, tree: Tree, name: str) -> list[str]:
-    """Other experiments with an arm of that variant."""
+def _used(lever: Lever, variant: str, tree: Tree, name: str) -> str:
+    """Which other experiments have an arm of that variant, in words; "" for none. Raises what `compose` raises of a
+    file that cannot be read: it may be one of them."""
     found = []
     field_name = next(field_ for field_, lever_name in ARM_LEVERS.items() if lever_name == lever.name)
     for other in names(tree.experiments):
         e = compose(other, folder=tree.experiments).experiment
-        if other != name and variant in {lever.variant(arm.__dict__[field_name]).name for arm in (e.base, e.candidate)}:
+        values = [arm.__dict__[field_name] for arm in (e.base, e.candidate)]
+        if other != name and any(variant == each.name for value in values for each in lever.variants_of(value)):
             found.append(other)
-    return found
+    return f"{', '.join(found)} uses it too" if found else ""
 
 
 def act(plan: Plan, store: Store, tree: Tree) -> None:
-    """Do what was planned: the database first, then the log, the table and the declaration."""
+    """Do what was planned: the rows of the database and the files change together, or nothing does.
+
+    Raises `NotWritable`, `BadDatabase`, and what `read_levers` raises of a table that would be wrong.
+    """
     row = store.experiment(plan.name)
     assert row is not None  # a decision refers to it
     lines = plan.log_lines()
+    texts: dict[Path, str | None] = {tree.log: tree.log_with(str(plan.day), plan.name, plan.what, lines)}
+    if plan.steps:
+        texts[tree.table] = table_text(_edited(plan, tree))
+    if plan.removes_file:
+        texts[tree.experiment(plan.name)] = None
     text = "\n".join((f"{plan.what} {plan.day}", *lines))
-    store.add(BreadcrumbRow(experiment_name=plan.name, at=now(), text=text))
-    if plan.state:
-        store.set_state(row.id, plan.state)
-    tree.append_log(str(plan.day), plan.name, plan.what, lines)
+    breadcrumb = BreadcrumbRow(experiment_name=plan.name, at=now(), text=text)
+    with staged(texts) as changes:
+        store.end_experiment(row.id, plan.state, breadcrumb, changes.commit)
+
+
+def _edited(plan: Plan, tree: Tree) -> dict[str, Any]:
+    """The table of levers after the plan."""
+    table = tree.read_table()
     for step in plan.steps:
         removal = removal_of(step.lever, step.removes, plan.by, plan.name) if step.removes else None
         if step.does == "default":
-            tree.set_default(step.lever.name, plan.machine_key, step.candidate, removal)
+            set_default(table, step.lever.name, plan.machine_key, step.candidate, removal)
         else:
             assert removal is not None
-            tree.unregister(step.lever.name, step.removes, removal)
-    if plan.removes_file:
-        tree.experiment(plan.name).unlink()
+            unregister(table, step.lever.name, step.removes, removal)
+    return table
 
 
 def plan_extend(conf: LabConf, tree: Tree, today: date, reason: str) -> tuple[str, str]:
-    """(the declaration with its new expiry and the reason, that day). Once only.
+    """(the declaration with its new expiry and the reason, that day), as it composes. Once only.
 
-    Raises `InvalidValue` without a reason, a second time, or when even the new day is past.
+    Raises `InvalidValue` without a reason, a second time, or when even the new day is past, and what `compose` raises.
     """
     e = conf.experiment
     if not reason.strip():
@@ -266,15 +293,24 @@ def plan_extend(conf: LabConf, tree: Tree, today: date, reason: str) -> tuple[st
     text = re.sub(r"^extension_reason:.*\n?", "", text, flags=re.MULTILINE)
     line = f'expires_on: "{until}"\nextension_reason: {json.dumps(reason.strip(), ensure_ascii=False)}'
     text = re.sub(r"^expires_on:.*$", lambda _found: line, text, flags=re.MULTILINE)
+    if check_declaration(e.name, text).experiment.expires_on != str(until):
+        raise errors.InvalidValue(
+            f"experiments/{e.name}.yaml", "its expires_on", "a line of its own, as lab new writes"
+        )
     return text, str(until)
 
 
-def write_declaration(tree: Tree, name: str, text: str) -> LabConf:
-    """Write a declaration that composes and passes every check; one that does not leaves the tree as it was."""
+def check_declaration(name: str, text: str) -> LabConf:
+    """Compose a declaration that is not in the tree. Raises what `compose` raises."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "experiments"
         folder.mkdir()
         (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
-        conf = compose(name, folder=folder)
+        return compose(name, folder=folder)
+
+
+def write_declaration(tree: Tree, name: str, text: str) -> LabConf:
+    """Write a declaration that composes and passes every check; one that does not leaves the tree as it was."""
+    conf = check_declaration(name, text)
     write_text(tree.experiment(name), text)
     return conf

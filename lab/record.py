@@ -12,6 +12,7 @@ from typing import Any
 
 from engine import parse_kv
 from lab.config import LabConf
+from lab.declared import EXPLORE
 from lab.design import Role
 from lab.fidelity import FidelityRun
 from lab.fingerprint import Fingerprint
@@ -70,8 +71,8 @@ def read_samples(store: Store, session_id: int) -> list[Sample]:
 
 @dataclass(frozen=True, kw_only=True)
 class NewSession:
-    """What a session is, before anything is measured. yaml: the configuration as text; purpose: "search" or "confirm";
-    seeds: of each part's coins."""
+    """What a session is, before anything is measured. yaml: the configuration as text; purpose: "search", "confirm"
+    or "explore"; seeds: of each part's coins."""
 
     conf: LabConf
     yaml: str
@@ -99,7 +100,8 @@ class SessionRecord:
         conf, print_, sha = new.conf, new.print, hashlib.sha256(new.yaml.encode()).hexdigest()
         experiment_id = declare(store, conf)
         arm_ids = {role: _arm(store, experiment_id, role, config, new) for role, config in new.arms.items()}
-        store.set_state(experiment_id, "measuring")
+        if new.purpose != EXPLORE and store.rows(ExperimentRow, id=experiment_id)[0].state == "declared":
+            store.set_state(experiment_id, "measuring")
         row = SessionRow(
             uid=new.uid,
             experiment_id=experiment_id,

@@ -9,7 +9,7 @@ from engine import errors
 from lab.config import LabConf
 from lab.confirm import differences
 from lab.design import Role
-from lab.evidence import Events, searches, stored_conf
+from lab.evidence import Events, begun, stored_conf
 from lab.fingerprint import Fingerprint
 from lab.record import read_samples
 from lab.store import Store
@@ -37,15 +37,17 @@ class Left:
 
 
 def require_sessions_left(store: Store, conf: LabConf, print_: Fingerprint) -> None:
-    """Raise `SessionsSpent` where `max_sessions` search sessions of the same source have ended on this machine. A
-    profile that decides nothing may be run as often as one likes."""
+    """Raise `SessionsSpent` where `max_sessions` search sessions of the same source were begun on this machine: one
+    that was stopped, or that failed, was a try as well. A profile that decides nothing may be run without end."""
     e, limit = conf.experiment, conf.thresholds.max_sessions
-    rows = [s for s in searches(store, e.name, print_.machine_key) if s.profile == conf.profile.name]
+    rows = begun(store, e.name, print_.machine_key, conf.profile.name)
     codes = {row.id: row.arms_sha256 for row in store.rows(CodeRow)}
     same = [row for row in rows if codes[row.code_id] == print_.code.arms_sha256]
     if conf.profile.decides and len(same) >= limit:
+        left = [row.uid for row in same if store.outcome(row.id) != "finished"]
+        on = f" (did not end: {', '.join(left)}; frontier lab resume {e.name} goes on with one)" if left else ""
         raise SessionsSpent(
-            f"{e.name} has had its {limit} sessions on {print_.machine_key} (thresholds.max_sessions); "
+            f"{e.name} has had its {limit} sessions on {print_.machine_key} (thresholds.max_sessions){on}; "
             f"frontier lab decide {e.name} says what they come to"
         )
 

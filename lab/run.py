@@ -19,10 +19,11 @@ from typing import Any
 from engine import load_tokenizer, resolve_model
 from lab import confirm, fingerprint, judge, resume
 from lab.clock import SteadyClock
-from lab.config import LabConf, compose
-from lab.deciding import record_decision
+from lab.config import LabConf, compose, names
+from lab.deciding import record_decision, record_exploration
+from lab.declared import EXPLORE, choices, overridden
 from lab.design import Role, session_seed
-from lab.evidence import fidelity_runs
+from lab.evidence import fidelity_runs, otherwise, overrides_of
 from lab.expiry import require_unexpired
 from lab.fidelity import FidelityRun, Progress, run_gate
 from lab.judge import Comparison
@@ -40,7 +41,11 @@ Gate = Callable[[LabConf, Path, StackConfig, StackConfig, Progress], list[Fideli
 
 @dataclass(frozen=True)
 class RunResult:
-    """A finished run. `row` and `verdict` are the decision table's; `expected_min` was said before the first quad."""
+    """A finished run. `row` and `verdict` are the decision table's; `expected_min` was said before the first quad.
+
+    otherwise: what was told otherwise than declared; such a run is exploratory, its verdict says so first, and no
+    decision is written of it.
+    """
 
     experiment: str
     profile: str
@@ -58,6 +63,7 @@ class RunResult:
     seconds: float
     folder: Path
     database: str
+    otherwise: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON; the long KL documents stay in the database and in result.json."""
@@ -138,7 +144,8 @@ def run_experiment(
     experiments: Path | None = None,
     **surroundings: Any,
 ) -> RunResult:
-    """Run one experiment and decide. `surroundings`: fields of `Surroundings`.
+    """Run one experiment and decide; with overrides that change what is declared, explore. `surroundings`: fields of
+    `Surroundings`.
 
     A failure is recorded in the database before its error passes on; it never becomes a verdict.
     Errors: what `compose`, the workers and the gate raise; `LeverNotApplied`, `NotPairable`, `SessionsSpent`,
@@ -146,12 +153,17 @@ def run_experiment(
     """
     around = Surroundings(**surroundings)
     conf = compose(name, [f"profile={profile}", *overrides], folder=experiments)
+    told = overridden(conf, compose(name, [f"profile={profile}", *choices(overrides)], folder=experiments))
     with hold_timing(f"frontier lab run {name}", around.lock):
         model = Path(resolve_model(conf.model, progress=around.progress))
         print_ = fingerprint.take()
         arms = stack_configs(conf, model, around.blas)
         token_ids = prompt_ids(model, 0, conf.profile.prompt_tokens)
         with Store.open(around.url) as store:
+            if told:
+                around.say(f"exploratory, no evidence for {name}: {'; '.join(told)}")
+                noted = {"exploratory": {"otherwise": told}}
+                return _new_session(store, conf, arms, token_ids, print_, EXPLORE, noted, around)
             resume.require_sessions_left(store, conf, print_)
             for row in resume.unfinished(store, name):
                 around.say(f"session {row.uid} did not end: frontier lab resume {name} goes on with it")
@@ -168,6 +180,7 @@ def confirm_experiment(name: str, **surroundings: Any) -> RunResult:
     with Store.open(around.url) as store:
         print_ = fingerprint.take()
         asked = confirm.pending(store, name, print_.machine_key)
+        require_declared(store, name, asked.search)
         confirm.require_time_apart(store, asked, print_, around.now())
         require_unexpired(asked.conf, around.now().date())
         conf = confirm.confirming_conf(store, asked.conf)
@@ -176,8 +189,19 @@ def confirm_experiment(name: str, **surroundings: Any) -> RunResult:
         confirm.require_same(store, asked.search, print_, arms, conf.model, fingerprint.model_sha256(model))
         token_ids = prompt_ids(model, asked.number, conf.profile.prompt_tokens)
         confirms = {"session": asked.search.uid, "decision": asked.decision_id, "prompt": asked.number}
+        noted = {"confirms": confirms}
         with hold_timing(f"frontier lab confirm {name}", around.lock):
-            return _new_session(store, conf, arms, token_ids, print_, "confirm", confirms, around)
+            return _new_session(store, conf, arms, token_ids, print_, "confirm", noted, around)
+
+
+def require_declared(store: Store, name: str, search: SessionRow) -> None:
+    """Raise `NotConfirmable` where the file declares another experiment by now than the one that was measured."""
+    if name in names():
+        why = otherwise(store, search, compose(name, [f"profile={search.profile}"]))
+        if why:
+            raise confirm.NotConfirmable(
+                f"{name}: nothing to confirm; {why}; search again with frontier lab run {name}"
+            )
 
 
 def resume_experiment(name: str, uid: str | None = None, **surroundings: Any) -> RunResult:
@@ -210,7 +234,7 @@ def _new_session(
     token_ids: Sequence[int],
     print_: fingerprint.Fingerprint,
     purpose: str,
-    confirms: Mapping[str, Any],
+    noted: Mapping[str, Mapping[str, Any]],
     around: Surroundings,
 ) -> RunResult:
     name = conf.experiment.name
@@ -232,8 +256,8 @@ def _new_session(
         seeds={part: session_seed(name, uid, part) for part in ("aa", "ab")},
     )
     with SessionRecord.begin(store, new) as record:
-        if confirms:
-            record.event("confirms", confirms)
+        for event, detail in noted.items():
+            record.event(event, detail)
         row = store.rows(SessionRow, id=record.session_id)[0]
         return _finish(store, record, conf, arms, token_ids, print_, row, around)
 
@@ -255,12 +279,13 @@ def _finish(
         conf, arms, token_ids, print_, seeds, say=say, progress=progress, start=around.start, clock=around.clock
     )
     expected_min = session.measure(store, record)
-    if row.purpose == "search" and not fidelity_runs(store, row):
+    if row.purpose != "confirm" and not fidelity_runs(store, row):
         say(f"KL gate, class {conf.experiment.quality_class}")
         record.fidelity(around.gate(conf, Path(arms["base"].model), arms["base"], arms["candidate"], progress))
     record.event("measured", {"samples": record.samples})
     name = conf.experiment.name
-    decided = record_decision(store, name, row, around.day)
+    explores = row.purpose == EXPLORE
+    decided = (record_exploration if explores else record_decision)(store, name, row, around.day)
     judged = decided.judged
     result = RunResult(
         experiment=name,
@@ -269,7 +294,7 @@ def _finish(
         machine_key=print_.machine_key,
         session=row.uid,
         row=judged.decision.row,
-        verdict=judged.decision.verdict,
+        verdict=f"exploratory: {judged.decision.verdict}" if explores else judged.decision.verdict,
         reasons=(*judged.decision.reasons, *judged.why),
         comparisons=decided.comparisons,
         fidelity=decided.fidelity,
@@ -279,6 +304,7 @@ def _finish(
         seconds=time.monotonic() - around.begin,
         folder=Path(row.folder),
         database=store.url,
+        otherwise=overrides_of(store, row),
     )
     write_json(result.folder / "result.json", result.as_dict() | {"kl": [r.document for r in decided.fidelity]})
     record.artifact(result.folder / "result.json")

@@ -1,4 +1,5 @@
-"""Is the machine quiet enough? Load, steal, swap, free memory, heat and clocks, before and during a session.
+"""Is the machine quiet enough? Load, steal, swap, free memory and heat, before and during a session; the clock of the
+CPU, which is read after every sample and judged over them all (`lab.stability`).
 
 A sensor that cannot be read is "not judged", and printed so: never taken for good.
 """
@@ -6,6 +7,9 @@ A sensor that cannot be read is "not judged", and printed so: never taken for go
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import subprocess
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,6 +20,8 @@ import psutil
 
 THROTTLES = ("core_throttle_count", "package_throttle_count")
 CPU_FOLDER = Path("/sys/devices/system/cpu")
+SPEED_LIMIT = re.compile(r"CPU_Speed_Limit\s*=\s*(\d+)")
+UNKNOWN = "this machine does not report it"
 
 
 class Limits(Protocol):
@@ -24,14 +30,13 @@ class Limits(Protocol):
     steal_limit: float
     load_per_core: float
     free_bytes: int
-    clock_limit: float
 
 
 @dataclass(frozen=True)
 class Reading:
     """One reading of everything; None where the system does not tell. Swap, CPU times and throttles count from boot.
 
-    throttles: how often the hardware slowed a core down for heat. clock_mhz: of the device that computes.
+    throttles: how often the hardware slowed a core down for heat. clock_mhz: of the fastest core.
     """
 
     at: float
@@ -53,13 +58,35 @@ class Sensor:
 
     def __str__(self) -> str:
         if self.value is None:
-            return f"{self.name} not judged (cannot be read)"
+            return f"{self.name} not judged ({UNKNOWN})"
         return f"{self.name} {self.value:.3g} ({self.status}, limit {self.limit:.3g})"
 
 
 def throttle_count(folder: Path = CPU_FOLDER) -> int | None:
     """Sum of the cores' own counters of slowing down for heat; None where the kernel shows none."""
     return _sum(path for name in THROTTLES for path in folder.glob(f"cpu[0-9]*/thermal_throttle/{name}"))
+
+
+def speed_lost() -> float | None:
+    """By how many percent macOS holds the CPU back for heat; None where it does not tell, and on other systems."""
+    if shutil.which("pmset") is None:
+        return None
+    return lost_of(subprocess.run(["pmset", "-g", "therm"], capture_output=True, text=True, check=False).stdout)
+
+
+def lost_of(therm: str) -> float | None:
+    """The same from what `pmset -g therm` prints."""
+    found = SPEED_LIMIT.search(therm)
+    return None if found is None else 100.0 - float(found[1])
+
+
+def clock_mhz() -> float | None:
+    """The clock of the fastest core now: the one that has just worked, if any has. None where psutil gives none."""
+    try:
+        found = psutil.cpu_freq(percpu=True)
+    except (AttributeError, NotImplementedError, OSError):  # a platform that psutil knows no clocks of
+        return None
+    return max((float(each.current) for each in found or ()), default=0.0) or None
 
 
 def _sum(paths: Iterable[Path]) -> int | None:
@@ -79,6 +106,7 @@ def read() -> Reading:
         swap_in_bytes=int(swap.sin),
         free_bytes=int(psutil.virtual_memory().available),
         throttles=throttle_count(),
+        clock_mhz=clock_mhz(),
     )
 
 
@@ -90,28 +118,28 @@ def steal_share(before: Reading, after: Reading) -> float | None:
     return (after.steal_s - before.steal_s) / passed if passed > 0 else None
 
 
-def judge(before: Reading, after: Reading, limits: Limits, *, cores: int) -> tuple[Sensor, ...]:
+def judge(
+    before: Reading, after: Reading, limits: Limits, *, cores: int, lost: float | None = None
+) -> tuple[Sensor, ...]:
     """The state of the machine between two readings, against the limits of its class.
 
-    The load is read at `before` only: later it holds our own processes.
+    The load is read at `before` only: later it holds our own processes. lost: percent of speed that the system takes
+    away for heat, where it says that instead of counting.
     """
     load = None if before.load1 is None else before.load1 / cores
     swapped = None
     if before.swap_in_bytes is not None and after.swap_in_bytes is not None:
         swapped = float(after.swap_in_bytes - before.swap_in_bytes)
     free = None if after.free_bytes is None else float(after.free_bytes)
-    heat = clock = None
+    heat = lost
     if before.throttles is not None and after.throttles is not None:
         heat = float(after.throttles - before.throttles)
-    if before.clock_mhz and after.clock_mhz:
-        clock = abs(after.clock_mhz / before.clock_mhz - 1)
     return (
         _sensor("load per core", load, limits.load_per_core),
         _sensor("steal", steal_share(before, after), limits.steal_limit),
         _sensor("swap-in bytes", swapped, 0.0),
         _sensor("free bytes", free, limits.free_bytes, low=True),
         _sensor("thermal", heat, 0.0),
-        _sensor("clocks", clock, limits.clock_limit),
     )
 
 

@@ -49,6 +49,7 @@ class MeasuringSession:
         self.prints: dict[Role, fingerprint.ArmPrint] = {}
         self.files = model_files(Path(arms["base"].model))
         self.before = sensors.read()
+        self.clocks: list[float | None] = []
 
     def measure(self, store: Store, record: SessionRecord) -> float:
         """Every step that is still to be made, the KL gate apart; returns the minutes that were expected."""
@@ -65,7 +66,8 @@ class MeasuringSession:
         """Look at the machine; before anything of ours runs, for a second."""
         if when == "preflight":
             time.sleep(1.0)
-        found = sensors.judge(self.before, sensors.read(), self.conf.machine, cores=int(self.print.machine["cores"]))
+        now, cores = sensors.read(), int(self.print.machine["cores"])
+        found = sensors.judge(self.before, now, self.conf.machine, cores=cores, lost=sensors.speed_lost())
         record.event(when, {"sensors": [s.__dict__ for s in found]})
         self.say(f"{when}: {', '.join(map(str, found))}")
 
@@ -82,6 +84,19 @@ class MeasuringSession:
     def notes(self, store: Store, record: SessionRecord) -> list[str]:
         """What was cut to fit."""
         return list((Events.of(store, record.session_id).last("fitted") or {}).get("notes", ()))
+
+    def read_sensors(self) -> sensors.Reading:
+        """A reading, whose clock is kept: before a sample, and behind it."""
+        found = sensors.read()
+        self.clocks.append(found.clock_mhz)
+        return found
+
+    def note_clocks(self, record: SessionRecord, part: str) -> None:
+        """The clock behind each sample of a part. On another device than the CPU it says nothing, and is not noted."""
+        behind = [mhz for mhz in self.clocks[1::2] if mhz is not None]
+        if behind and self.print.machine["device"] == "cpu":
+            record.event("clocks", {"part": part, "mhz": behind})
+        self.clocks.clear()
 
     def bench(self, record: SessionRecord, arms: Mapping[Role, StackConfig], part: str, samples: int) -> Bench:
         """A bench on `arms` whose progress counts `samples`."""
@@ -110,7 +125,7 @@ class MeasuringSession:
             record=record.sample,
             tick=tick,
             inspect=inspect,
-            read_sensors=sensors.read,
+            read_sensors=self.read_sensors,
             clock=self.clock,
         )
 
@@ -141,6 +156,7 @@ class MeasuringSession:
         finally:
             worker.close()
         self.progress("pilot", least, least)
+        self.clocks.clear()
         if p.steady_window:
             steady = stability.is_steady([s.sample_s for s in taken], p.steady_window, limit)
             self.say(f"{'steady' if steady else 'no steady state'} after {len(taken)} samples")
@@ -178,6 +194,7 @@ class MeasuringSession:
             bench = self.bench(record, self.both_base(), "A/A", total)
             part = bench.part("aa", plan, discard=p.discard, repeats=p.repeats, before=samples)
             self.progress("A/A", total, total)
+            self.note_clocks(record, "aa")
             record.invalid("aa", part.quads)
             quads = list(part.quads)
             record.event("aa-done", {"quads": len(quads)})
@@ -213,6 +230,7 @@ class MeasuringSession:
             before=before,
         )
         self.progress("A/B", total, total)
+        self.note_clocks(record, "ab")
         record.invalid("ab", part.quads)
         record.event("ab-done", {"stopped": part.stopped, "quads": len(part.quads)})
 

@@ -16,6 +16,7 @@ from lab import stats
 from lab.config import COUNTED, LabConf
 from lab.design import Plan
 from lab.measure import METRICS, QuadResult, Sample, full_launches
+from lab.sensors import UNKNOWN
 from lab.stats import launch_means, six_digits
 
 ROBUST_SD = 1.4826  # MAD of a normal distribution to its sd
@@ -55,13 +56,15 @@ class Cell:
 @dataclass(frozen=True, kw_only=True)
 class Session:
     """What the gate looks at. aa, ab: quads of each part. warm: the samples before the A/A, in order. sensors: what the
-    machine's sensors said (name, value, limit, status), from the session's events. plans: what the coins had said."""
+    machine's sensors said (name, value, limit, status), from the session's events. plans: what the coins had said.
+    clocks: of the CPU behind each sample, in MHz; empty where the machine does not tell."""
 
     aa: Sequence[QuadResult]
     ab: Sequence[QuadResult]
     warm: Sequence[Sample]
     sensors: Sequence[Mapping[str, Any]]
     plans: Mapping[str, Plan]
+    clocks: Sequence[float] = ()
 
     @property
     def samples(self) -> list[Sample]:
@@ -89,6 +92,7 @@ def judge_cell(conf: LabConf, session: Session, metric: str, delta: float) -> Ce
         findings += thirds(conf, session.ab, metric)
         findings += outliers(conf, session, metric)
         findings += machine(conf, session)
+        findings += clocks(conf, session.clocks)
         findings += steady(conf, session.warm)
     return Cell.of(metric, findings)
 
@@ -160,7 +164,7 @@ def machine(conf: LabConf, session: Session) -> Iterator[Finding]:
         share = math.fsum(steal) / len(steal)
         yield from _over(share, conf.machine.steal_limit, "steal during the samples", "validity", "{:.2f} %")
     else:
-        yield Finding("note", "steal during the samples not judged (cannot be read)")
+        yield Finding("note", "steal during the samples not judged: this machine does not report it")
     blind: dict[str, None] = {}
     for sensor in session.sensors:
         name, value = str(sensor["name"]), sensor["value"]
@@ -171,7 +175,20 @@ def machine(conf: LabConf, session: Session) -> Iterator[Finding]:
             words = f"{sensor['when']}: {name} {value:.3g}, limit {sensor['limit']:.3g}"
             yield Finding("note" if shared else "validity", words)
     if blind:
-        yield Finding("note", f"not judged (cannot be read): {', '.join(blind)}")
+        yield Finding("note", f"not judged ({UNKNOWN}): {', '.join(blind)}")
+
+
+def clocks(conf: LabConf, mhz: Sequence[float]) -> Iterator[Finding]:
+    """The CPU's clock over the session: the medians of its thirds agree within the limit of the machine's class."""
+    third = len(mhz) // 3
+    if not third:
+        yield Finding("note", f"clocks not judged: {UNKNOWN}")
+        return
+    if len({*mhz}) == 1:
+        yield Finding("note", f"clocks: always {mhz[0]:.0f} MHz, which may be a nominal one: no slowdown would show")
+    medians = [statistics.median(part) for part in (mhz[:third], mhz[third:-third], mhz[-third:])]
+    spread = max(medians) / min(medians) - 1
+    yield from _over(spread, conf.machine.clock_limit, "clocks of thirds differ by", "validity")
 
 
 def is_steady(durations: Sequence[float], window: int, limit: float) -> bool:

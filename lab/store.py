@@ -19,12 +19,13 @@ from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Engine, create_engine, event, select
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError
+from sqlalchemy import Engine, select
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import DatabaseError
 from sqlalchemy.orm import Session
 
 from engine import errors
+from lab.connect import DB_ENV, connect, is_writable, parsed_url, sqlite_path
 from lab.tables import (
     ArmRow,
     Base,
@@ -36,16 +37,23 @@ from lab.tables import (
     SessionEventRow,
     SessionRow,
 )
-from lab.trouble import BadDatabase, DatabaseFull, Reserve, check_file, check_revision, explained, keep_copy
+from lab.trouble import (
+    BadDatabase,
+    DatabaseFull,
+    Reserve,
+    check_file,
+    check_revision,
+    explained,
+    keep_copy,
+)
 
 __all__ = ["BadDatabase", "Store"]
 
-DB_ENV = "FRONTIER_DB"
 DEFAULT_FILE = "lab.sqlite"
 MIGRATIONS = Path(__file__).resolve().parent / "migrations"
 ANALYSIS = (
     "stats.py", "decide.py", "judge.py", "design.py", "measure.py", "stability.py", "verdict.py", "evidence.py",
-    "fidelity.py", "targets.py",
+    "fidelity.py", "targets.py", "declared.py",
 )  # fmt: skip
 LOCK_WAIT_S = 60
 
@@ -82,24 +90,15 @@ def database_url(url: str | None = None) -> str:
     return asked if "://" in asked else f"sqlite:///{Path(asked).absolute()}"
 
 
-def _parsed(url: str) -> URL:
-    try:
-        parsed = make_url(url)
-        parsed.get_backend_name()
-    except (ArgumentError, NoSuchModuleError) as error:
-        raise BadDatabase(f"{DB_ENV}: {error}") from error
-    return parsed
-
-
 def exists(url: str | None = None) -> bool:
     """Whether there is a database already; a server is taken to exist. Raises `BadDatabase` for what is no URL."""
-    parsed = _parsed(database_url(url))
+    parsed = parsed_url(database_url(url))
     return parsed.get_backend_name() != "sqlite" or Path(parsed.database or "").is_file()
 
 
 def place(url: str | None = None) -> str:
     """Where the database is, or would be: a file, or a URL without its password."""
-    parsed = _parsed(database_url(url))
+    parsed = parsed_url(database_url(url))
     if parsed.get_backend_name() == "sqlite" and parsed.database:
         return parsed.database
     return parsed.render_as_string(hide_password=True)
@@ -112,45 +111,17 @@ def existing(url: str | None = None) -> Store | None:
     one that does not exist, and as `Store.open` does.
     """
     if exists(url):
-        return Store.open(url)
+        return Store.open(url, read_only=True)
     if url or os.environ.get(DB_ENV):
         raise NoDatabase(place(url))
     return None
 
 
-def sqlite_path(url: str) -> Path | None:
-    """The file of an SQLite database; None for a server, or for one in memory."""
-    parsed = _parsed(url)
-    return Path(parsed.database) if parsed.get_backend_name() == "sqlite" and parsed.database else None
-
-
-def _connect(url: str) -> Engine:
-    parsed = _parsed(url)
-    backend = parsed.get_backend_name()
-    try:
-        if backend not in ("sqlite", "postgresql"):
-            raise errors.NotBuilt(f"the lab's database on {backend}", "use an sqlite:/// or postgresql:// URL")
-        engine = create_engine(parsed, connect_args={"timeout": LOCK_WAIT_S} if backend == "sqlite" else {})
-    except (ArgumentError, NoSuchModuleError) as error:
-        raise BadDatabase(f"{DB_ENV}: {error}") from error
-    except ModuleNotFoundError as error:
-        raise errors.MissingTool(f"{url.split(':')[0]} needs a driver; run: pip install {error.name}") from error
-    if backend == "sqlite":
-
-        @event.listens_for(engine, "connect")
-        def _plain(connection: Any, _record: Any) -> None:
-            connection.isolation_level = None  # the driver then never commits by itself in the midst of a migration
-            connection.execute("PRAGMA foreign_keys = ON")
-            # Readers do not wait for a running experiment, and a sample's row costs no disk flush next to a timed
-            # sample. What a dead process wrote stays; only a power cut may lose the last rows.
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = NORMAL")
-
-        @event.listens_for(engine, "begin")
-        def _begin(connection: Any) -> None:
-            connection.exec_driver_sql("BEGIN IMMEDIATE")  # two processes migrate one after the other
-
-    return engine
+def _alembic() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    return config
 
 
 class Store:
@@ -163,25 +134,47 @@ class Store:
         self._holds_reserve = False
 
     @classmethod
-    def open(cls, url: str | None = None) -> Store:
-        """Open, create where missing, migrate; an older schema leaves a copy of the file beside it.
+    def open(cls, url: str | None = None, *, read_only: bool = False) -> Store:
+        """Open, create where missing, migrate; an older schema leaves a copy of the file beside it. read_only: nothing
+        is made or written, but for that migration where it can be.
 
         Raises `BadDatabase` (corrupt, of a newer version, or not the lab's), `DatabaseLocked`, `DatabaseFull`,
         `errors.NotBuilt`, `errors.MissingTool`.
         """
         address = database_url(url)
-        store = cls(_connect(address), address)
+        store = cls(connect(address, read_only=read_only, wait_s=LOCK_WAIT_S), address)
         try:
-            store._migrate()
+            if read_only and not store._is_newest():
+                store.close()
+                return cls.open(url)
+            if not read_only:
+                store._migrate()
         except BaseException:
             store.close()
             raise
         return store
 
+    def _is_newest(self) -> bool:
+        """Whether a database that is only read has the newest schema. Raises `BadDatabase` where it has not and cannot
+        be migrated either."""
+        script = ScriptDirectory.from_config(_alembic())
+        try:
+            with self._explained(), self._engine.begin() as connection:
+                if self._path is not None:
+                    check_file(connection, self.url, self._path)
+                current = MigrationContext.configure(connection).get_current_revision()
+                check_revision(connection, current, [each.revision for each in script.walk_revisions()], self.url)
+        except DatabaseError as error:
+            raise BadDatabase(f"{self.url}: {error.orig}; copy it and its journals to a folder of yours") from error
+        newest = current == script.get_current_head()
+        if not newest and self._path is not None and not is_writable(self._path):
+            raise BadDatabase(
+                f"{self.url}: it has schema {current}, older than this version's, and is read-only; copy it"
+            )
+        return newest
+
     def _migrate(self) -> None:
-        config = Config()
-        config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
-        config.set_main_option("path_separator", "os")
+        config = _alembic()
         script = ScriptDirectory.from_config(config)
         try:
             with self._explained(), self._engine.begin() as connection:
@@ -283,6 +276,21 @@ class Store:
     def set_state(self, experiment_id: int, state: str) -> None:
         def change(session: Session) -> None:
             session.get_one(ExperimentRow, experiment_id).state = state
+
+        self._write(change)
+
+    def end_experiment(
+        self, experiment_id: int, state: str, breadcrumb: BreadcrumbRow, then: Callable[[], None]
+    ) -> None:
+        """What is left of an experiment, and its state ("" keeps it). `then` is called before the rows are committed:
+        if it raises, there are none."""
+
+        def change(session: Session) -> None:
+            session.add(breadcrumb)
+            if state:
+                session.get_one(ExperimentRow, experiment_id).state = state
+            session.flush()
+            then()
 
         self._write(change)
 

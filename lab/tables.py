@@ -87,6 +87,8 @@ class WorkloadRow(Base):
 
 
 class SessionRow(Base):
+    """purpose: "search", "confirm", or "explore" for one that was not measured as declared and that nothing counts."""
+
     __tablename__ = "session"
     uid: Mapped[str] = mapped_column(unique=True)
     experiment_id: Mapped[int] = mapped_column(ForeignKey("experiment.id"))
@@ -106,8 +108,8 @@ class SessionRow(Base):
 
 
 class SessionEventRow(Base):
-    """What happened to a session: preflight, fitted, aa-shared, confirms, invalid-quad, look, ab-done, measured,
-    resumed, failed, finished."""
+    """What happened to a session: arms, exploratory, preflight, fitted, aa-shared, confirms, clocks, invalid-quad,
+    look, ab-done, postflight, measured, explored, resumed, clock-jump, failed, finished."""
 
     __tablename__ = "session_event"
     session_id: Mapped[int] = mapped_column(ForeignKey("session.id"))

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from engine import Lever, errors, read_lever_table, read_levers, read_removals
+from engine import Lever, read_lever_table, read_levers, read_removals
 from lab.config import BadConfig
+from lab.edits import beside
 
 ENTRY = re.compile(r"^## (\d{4}-\d\d-\d\d) ([\w-]+): (\w+)", re.MULTILINE)
 
@@ -75,38 +77,44 @@ class Tree:
         text = self.log.read_text(encoding="utf-8") if self.log.is_file() else ""
         return [Entry(*found.groups()) for found in ENTRY.finditer(text)]
 
-    def append_log(self, day: str, name: str, what: str, lines: Sequence[str]) -> None:
-        """Add an entry at the end of the log."""
+    def log_with(self, day: str, name: str, what: str, lines: Sequence[str]) -> str:
+        """The log with an entry at its end."""
         text = self.log.read_text(encoding="utf-8") if self.log.is_file() else "# Experiments that ended\n"
         body = "\n".join((f"## {day} {name}: {what}", "", *lines))
-        write_text(self.log, f"{text.rstrip()}\n\n{body}\n")
+        return f"{text.rstrip()}\n\n{body}\n"
 
-    def set_default(self, lever: str, machine_key: str, value: str | int, removal: Mapping[str, Any] | None) -> None:
-        """Make `value` the default of `lever` on one machine key; `removal` is noted with it."""
-        table = read_lever_table(self.table)
-        row = table["levers"][lever]
-        if value == row["default"]:
-            row["machines"].pop(machine_key, None)
-        else:
-            row["machines"][machine_key] = value
-        self._write_table(table, removal)
+    def read_table(self) -> dict[str, Any]:
+        """The table of levers as it is stored, to be edited."""
+        return read_lever_table(self.table)
 
-    def unregister(self, lever: str, variant: str, removal: Mapping[str, Any]) -> None:
-        """Take a variant out of the table: from then on it is refused. Its files are noted as to be removed."""
-        table = read_lever_table(self.table)
-        del table["levers"][lever]["variants"][variant]
-        self._write_table(table, removal)
 
-    def _write_table(self, table: dict[str, Any], removal: Mapping[str, Any] | None) -> None:
-        if removal is not None:
-            table["removals"].append(dict(removal))
-        old = self.table.read_text(encoding="utf-8")
-        write_text(self.table, json.dumps(table, indent=1) + "\n")
-        try:
-            self.levers()
-        except errors.FrontierError:
-            write_text(self.table, old)
-            raise
+def table_text(table: Mapping[str, Any]) -> str:
+    """The text of an edited table. Raises what `read_levers` raises where it holds something that may not be."""
+    text = json.dumps(table, indent=1) + "\n"
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / "levers.json"
+        path.write_text(text, encoding="utf-8")
+        read_levers(path)
+    return text
+
+
+def set_default(
+    table: dict[str, Any], lever: str, machine_key: str, value: str | int, removal: Mapping[str, Any] | None
+) -> None:
+    """Make `value` the default of `lever` on one machine key; `removal` is noted with it."""
+    row = table["levers"][lever]
+    if value == row["default"]:
+        row["machines"].pop(machine_key, None)
+    else:
+        row["machines"][machine_key] = value
+    if removal is not None:
+        table["removals"].append(dict(removal))
+
+
+def unregister(table: dict[str, Any], lever: str, variant: str, removal: Mapping[str, Any]) -> None:
+    """Take a variant out of the table: from then on it is refused. Its files are noted as to be removed."""
+    del table["levers"][lever]["variants"][variant]
+    table["removals"].append(dict(removal))
 
 
 def removal_of(lever: Lever, variant: str, by: str, experiment: str) -> dict[str, Any]:
@@ -128,6 +136,5 @@ def write_json(path: Path, document: object) -> None:
 def write_text(path: Path, text: str) -> None:
     """Write under a temporary name, then rename."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
+    beside(path).write_text(text, encoding="utf-8")
+    os.replace(beside(path), path)

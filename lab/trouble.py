@@ -22,6 +22,7 @@ CORRUPT = ("malformed", "not a database", "disk image", "quick_check")
 LOCKED = ("locked", "busy")
 FULL = ("disk is full", "no space left")
 RESERVE_BYTES = 1 << 20
+MAGIC = b"SQLite format 3\0"
 
 
 class BadDatabase(errors.FrontierError):
@@ -56,22 +57,47 @@ def explained(shown: str, path: Path | None, wait_s: float) -> Iterator[None]:
         raise
 
 
+def require_sqlite(shown: str, path: Path) -> None:
+    """Raise `BadDatabase` for a file that is something else, which is none of ours to copy or to change."""
+    if not path.is_file():
+        return
+    with open(path, "rb") as file:
+        head = file.read(len(MAGIC))
+    if head and head != MAGIC:
+        raise BadDatabase(f"{shown}: not an SQLite database, it begins with {head!r}; it was left as it is")
+
+
 def corrupt(shown: str, path: Path | None, words: str) -> BadDatabase:
-    """The error of a corrupt database, a copy of which is kept as it is now."""
+    """The error of a corrupt database, a copy of which is kept as it is now: once, and whole or not at all."""
     if path is None or not path.is_file():
         return BadDatabase(f"{shown}: {words}")
     with open(path, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()[:12]
     copy = path.with_name(f"{path.name}.corrupt-{digest}")
-    if not copy.exists():
-        for tail in ("", "-wal"):
-            source = path.with_name(path.name + tail)
-            if source.is_file() and source.stat().st_size:
-                shutil.copy2(source, copy.with_name(copy.name + tail))
+    try:
+        for tail in ("-wal", ""):  # the file itself last, so that it stands for both
+            keep_whole(path.with_name(path.name + tail), copy.with_name(copy.name + tail))
+    except OSError as error:
+        return BadDatabase(
+            f"{shown}: {words}; it was left as it is, and no copy could be made ({error.strerror}): copy {path} "
+            f"elsewhere, and move it away to begin a new one; sqlite3 .recover may save its rows"
+        )
     return BadDatabase(
         f"{shown}: {words}; it was left as it is, and {copy} is a copy: move {path.name} away to begin a new one; "
         f"sqlite3 {copy} .recover may save its rows"
     )
+
+
+def keep_whole(source: Path, copy: Path) -> None:
+    """Copy a file that holds something, unless that was done. What was copied in part is removed. Raises OSError."""
+    if copy.exists() or not source.is_file() or not source.stat().st_size:
+        return
+    partial = copy.with_name(f".{copy.name}.partial")
+    try:
+        shutil.copy2(source, partial)
+        partial.replace(copy)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def holders(path: Path) -> str:

@@ -36,9 +36,11 @@ class Measured:
 
 @dataclass(frozen=True)
 class History:
-    """What else counts: finished search sessions (this one too), the day, the expiry, what other target keys said."""
+    """What else counts: the search sessions and the confirmations that were begun (this one too), the day, the expiry,
+    what other target keys said."""
 
     done: int
+    confirms: int
     as_of: date
     expires_on: date
     others_no: bool
@@ -140,12 +142,12 @@ def _pooled_count(search: Measured, again: Measured, metric: str) -> float:
     return stats.count(base, candidate, METRICS[metric], runs=runs, spread_limit=spread).estimate
 
 
-def confirmed(found: Sequence[Confirmation], limit: int) -> Confirmed:
-    """The first that could be used decides; `limit` that could not are a failure."""
+def confirmed(found: Sequence[Confirmation], limit: int, begun: int) -> Confirmed:
+    """The first that could be used decides; `limit` that were begun and could not are a failure."""
     for confirmation in found:
         if confirmation.state != "not yet":
             return confirmation.state
-    return "failed" if len(found) >= limit else "not yet"
+    return "failed" if begun >= limit else "not yet"
 
 
 def judge_experiment(search: Measured, confirmations: Sequence[Measured], history: History) -> Judged:
@@ -168,7 +170,7 @@ def judge_experiment(search: Measured, confirmations: Sequence[Measured], histor
         aa_failed=aa[e.primary].state == "differ",
         primary=_primary(primary),
         guardrails=judge.guardrails_state(rails),
-        confirmed=confirmed(again, conf.thresholds.max_sessions),
+        confirmed=confirmed(again, conf.thresholds.max_sessions, history.confirms),
         removes_code=e.kind == "ours" and e.removes_lines >= conf.thresholds.removed_lines,
         on_frontier=None,
         exhausted=expired or spent,

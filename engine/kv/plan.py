@@ -15,7 +15,6 @@ from engine.kv.rotating import ChunkedKV, RotatingKV
 from engine.kv.scheme import NATIVE, Scheme, scheme_of
 from engine.kv.spec import CacheSpec
 from engine.kv.turboquant import DIMS
-from engine.levers import LEVERS
 
 _FRESH: dict[str, Callable[[CacheSpec, Scheme], LayerCache]] = {
     "dense": DenseKV,
@@ -52,7 +51,6 @@ class KVPlan:
         A recurrent state has no keys and stays native under a request for all layers, as in mlx-lm; a plan that names
         it is refused. Raises `InvalidValue`, `CorruptFile`.
         """
-        LEVERS["kv"].variant(str(request))
         asked = request.layers(len(caches))
         plans = [_planned(request, i, spec, each) for i, (spec, each) in enumerate(zip(caches, asked, strict=True))]
         if request.kind != "native" and all(plan.scheme is NATIVE for plan in plans):

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from engine.errors import CorruptFile, InvalidValue
+from engine.levers import LEVERS
 
 BITS = (2, 3, 4, 5, 6, 8)
 GROUP_SIZES = (32, 64, 128)
@@ -27,6 +28,7 @@ ALLOWED = (
     "native, kv8, kv4 (kv2 kv3 kv5 kv6), kv8/4 (bits of keys / of values), each with :g32|:g64|:g128; "
     "mixed:<kv_config.json>; turbo:k8v3; all with :start=N or :on-write, and :skip"
 )
+ON_WRITE = ":on-write"
 _UNIFORM = re.compile(r"kv([0-9])(?:/([0-9]))?")
 _TURBO = re.compile(r"k([0-9])v([0-9])")
 _OPTION = re.compile(r"(.*):(g(?:32|64|128)|start=[0-9]+|on-write|skip)")
@@ -99,7 +101,24 @@ class KVRequest:
 
 
 def parse_kv(text: str) -> KVRequest:
-    """Parse a KV notation; anything unknown is `InvalidValue` naming the field and what is allowed."""
+    """Parse a KV notation; anything unknown, and a scheme that is not registered any more in whatever spelling, is
+    `InvalidValue` naming the field and what is allowed."""
+    request = _parsed(text)
+    require_registered(request, text)
+    return request
+
+
+def require_registered(request: KVRequest, text: str) -> None:
+    """Raise `InvalidValue` unless the table of levers has the storage that is asked for, and each option that is a
+    variant of its own."""
+    lever = LEVERS["kv"]
+    plain = replace(request, start=0, on_write=False, skip=False)
+    for part in (str(plain), *([ON_WRITE] if request.on_write else [])):
+        if not any(variant.holds(part) for variant in lever.variants.values()):
+            raise InvalidValue("kv", text, tuple(lever.variants))
+
+
+def _parsed(text: str) -> KVRequest:
     if text in ("native", "bf16"):
         return KVRequest(kind="native")
     head, options = _split(text)
@@ -175,4 +194,6 @@ def read_kv_config(path: str, caches: int) -> dict[int, LayerRequest]:
             if isinstance(value, bool) or value not in allowed:
                 raise InvalidValue(f"{path} layer {layer} {name}", value, allowed)
         plan[layer] = LayerRequest(bits=bits[0], value_bits=bits[1], group_size=group)
+        if bits[0] != bits[1]:
+            require_registered(KVRequest(kind="uniform", every=plan[layer]), f"{path} layer {layer}")
     return plan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,17 +71,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Exit code 0 whatever a ratio is; the tasks with a criterion end with 1 when a row does not meet it."""
+    """Exit code 0 whatever a ratio is; the tasks with a criterion end with 1 when a row does not meet it or
+    did not run. Another timing run on this machine is refused, with its pid."""
+    from lab.lock import hold_timing
+
     out = Output(as_json=args.json)
-    if args.task == "kv":
-        return bench_kv.run(args, out)
-    if args.task == "batch":
+    if args.task == "batch" and args.bits:  # which measures no time
         return bench_batch.run(args, out)
-    return run_graph(args, out) if args.task == "graph" else run_task(args, out)
+    with hold_timing(f"frontier bench {args.task}"):
+        return TASKS[args.task](args, out)
 
 
 def run_graph(args: argparse.Namespace, out: Output) -> int:
-    """Exit code 1 when a row reads "not met"; "undecided" and "not run" count for nothing."""
+    """Exit code 1 when a row reads "not met", or "not run": what was asked for must run. "undecided" counts for
+    nothing."""
     from engine import machine
     from lab.graph_bench import DECODE_STEPS, PREFILL_TOKENS, Limits, run_model
     from lab.graph_models import CONFIGS, build, prompt
@@ -128,7 +131,7 @@ def run_graph(args: argparse.Namespace, out: Output) -> int:
         },
         always=True,
     )
-    return 1 if "not met" in verdicts else 0
+    return bench_kv.exit_code(verdicts)
 
 
 def print_graph(out: Output, results: Sequence[ModelResult], against: str) -> None:
@@ -161,7 +164,8 @@ def run_task(args: argparse.Namespace, out: Output) -> int:
     from engine import load_tokenizer, parse_kv, resolve_model
     from evals.corpus import sequences
     from lab import ceilings
-    from lab.bench import PREFILL_DECODE_TOKENS, TASKS, run_quads, summarise, words
+    from lab.bench import PREFILL_DECODE_TOKENS, run_quads, summarise, words
+    from lab.bench import TASKS as METRIC_OF
     from lab.metrics import show, show_interval
     from oracles.client import Worker
     from oracles.contract import StackConfig, TimeProbe
@@ -187,7 +191,7 @@ def run_task(args: argparse.Namespace, out: Output) -> int:
         samples = run_quads(
             arms, probe, args.rounds, SEED, require_scheme, lambda _text, done, total: bar("samples", done, total)
         )
-    metric = TASKS[args.task]
+    metric = METRIC_OF[args.task]
     result = summarise(samples, metric)
     floor = ceilings.Floor.of(artifact, max(s.sample.kv_bytes for s in samples), len(ids), limits)
     percent = floor.decode_percent if args.task == "decode" else floor.prefill_percent
@@ -228,3 +232,12 @@ def check_sizes(args: argparse.Namespace) -> None:
     ):
         if value < least:
             raise errors.InvalidValue(flag, value, f"an integer >= {least}")
+
+
+TASKS: dict[str, Callable[[argparse.Namespace, Output], int]] = {
+    "decode": run_task,
+    "prefill": run_task,
+    "graph": run_graph,
+    "kv": bench_kv.run,
+    "batch": bench_batch.run,
+}

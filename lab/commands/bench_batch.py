@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab.commands.bench_kv import numbers
+from lab.commands.bench_kv import exit_code, numbers
 from lab.console import Output, progress_callback, wide_console
 
 if TYPE_CHECKING:
@@ -68,7 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    """Exit code 1 when a row reads "not met"; "undecided", "not run" and "lab" count for nothing."""
+    """Exit code 1 when a row reads "not met", or "not run": what was asked for must run. "undecided" and "lab" count
+    for nothing."""
     from engine import errors, machine
 
     if args.bits:
@@ -139,7 +140,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         },
         always=True,
     )
-    return 1 if "not met" in verdicts else 0
+    return exit_code(verdicts)
 
 
 def levers_of(given: Sequence[str]) -> tuple[tuple[str, str], ...]:

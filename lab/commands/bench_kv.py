@@ -37,8 +37,14 @@ def numbers(flag: str, text: str) -> list[int]:
         raise errors.InvalidValue(flag, text, "integers >= 1, separated by commas") from error
 
 
+def exit_code(verdicts: Sequence[str]) -> int:
+    """1 where something was not met or did not run."""
+    return 1 if {"not met", "not run"} & {*verdicts} else 0
+
+
 def run(args: argparse.Namespace, out: Output) -> int:
-    """Exit code 1 when a row reads "not met"; "undecided", "not run" and "lab" count for nothing."""
+    """Exit code 1 when a row reads "not met", or "not run": what was asked for must run. "undecided" and "lab" count
+    for nothing."""
     from engine import machine
     from lab.graph_bench import Limits
     from lab.graph_models import build, prompt
@@ -85,7 +91,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         },
         always=True,
     )
-    return 1 if "not met" in verdicts else 0
+    return exit_code(verdicts)
 
 
 def print_table(out: Output, results: Sequence[CaseResult]) -> None:

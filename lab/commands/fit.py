@@ -30,7 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ctx", type=int, required=True, metavar="N", help="tokens: N - 64 of prompt, 64 decoded")
     parser.add_argument("--kv", default="native", metavar="S[,S...]", help="KV schemes, one after the other")
     parser.add_argument("--chunk", type=int, metavar="C", help="prompt tokens per forward (default: 2048)")
-    parser.add_argument("--dtype", default="auto", help="auto (the checkpoint's own), float32, bfloat16 or float16")
+    parser.add_argument(
+        "--dtype", help="auto (the checkpoint's own; default unless this machine has one), float32, bfloat16 or float16"
+    )
     parser.add_argument(
         "--memory", metavar="SIZE", help="bytes, or 8GB, 8GiB, ...: does it fit, and the largest context that does"
     )
@@ -56,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         raise errors.InvalidValue("--ctx", args.ctx, "an integer >= 1")
     memory = None if args.memory is None else parse_size(args.memory)
     schemes = [str(parse_kv(text)) for text in args.kv.split(",")]
-    options: dict[str, Any] = {"dtype": args.dtype}
+    options: dict[str, Any] = {} if args.dtype is None else {"dtype": args.dtype}
     if args.chunk is not None:
         options["prefill_chunk"] = args.chunk
     out, documents = Output(as_json=args.json), []

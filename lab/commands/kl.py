@@ -13,6 +13,8 @@ from lab.flags import add_text_flags, add_tier_flags, tier_kv
 
 if TYPE_CHECKING:
     from evals.fidelity import FidelityResult
+    from evals.protocol import Plan
+    from oracles.contract import StackConfig
 
 HELP = "KL(reference || candidate) of KV schemes beside their bytes, over positions that attended the quantised cache"
 EXAMPLE = "frontier kl --model smollm2-135m-instruct-fp32 --reference native --candidate kv8,kv8/4,turbo:k8v3"
@@ -67,7 +69,6 @@ def run(args: argparse.Namespace) -> int:
     from evals.corpora import find_corpus
     from evals.corpus import cut, first
     from evals.fidelity import ids_digest, run_fidelity
-    from evals.protocol import Plan
     from evals.stored import read_reference, store_reference
     from oracles.contract import StackConfig
 
@@ -91,6 +92,7 @@ def run(args: argparse.Namespace) -> int:
         count = vars(args)[flag[2:].replace("-", "_")]
         if count is not None and count < 1:
             raise errors.InvalidValue(flag, count, "an integer >= 1")
+    plan = check_plan(args, tail, group)
     asked = str(tier_kv(args, "--candidate", out, "native" if other else DEFAULT_CANDIDATE))
     names = [str(parse_kv(name)) for name in asked.split(",")]
     if len(set(names)) != len(names):
@@ -109,7 +111,6 @@ def run(args: argparse.Namespace) -> int:
             blas=args.blas,
             chunk=args.chunk,
         )
-        plan = Plan(args.protocol, args.length, tail, group)
         if args.save_reference is not None:
             path = Path(args.save_reference)
             store_reference(reference, ids, path, plan=plan, ids_sha256=ids_digest(ids), progress=progress)
@@ -122,9 +123,12 @@ def run(args: argparse.Namespace) -> int:
             dtype=args.candidate_dtype or args.dtype,
             chunk=args.chunk if args.candidate_chunk is None else args.candidate_chunk,
         )
+        candidates = [replace(changed, kv=name) for name in names]
+        check_boundaries([reference], args.reference_warm)
+        check_boundaries(candidates, args.candidate_warm)
         results = run_fidelity(
             reference if args.reference_file is None else read_reference(Path(args.reference_file)),
-            [replace(changed, kv=name) for name in names],
+            candidates,
             ids,
             protocol=args.protocol,
             tail=tail,
@@ -139,6 +143,31 @@ def run(args: argparse.Namespace) -> int:
             progress=progress,
         )
     return show(out, results, args, tokenizer.decode)
+
+
+def check_plan(args: argparse.Namespace, tail: int, group: int) -> Plan:
+    """The protocol's sizes, and kept prefixes that go with them, before anything is fetched. Raises `InvalidValue`,
+    `NotBuilt`."""
+    from engine import errors
+    from evals.protocol import Plan
+
+    plan = Plan(args.protocol, args.length, tail, group)
+    for name in ("reference_warm", "candidate_warm"):
+        tokens = vars(args)[name]
+        if tokens is not None:
+            plan.check_prefix(name, tokens)
+            if args.stack != "engine":
+                raise errors.InvalidValue(f"--{name.replace('_', '-')}", tokens, "with the stack 'engine' alone")
+    return plan
+
+
+def check_boundaries(arms: Sequence[StackConfig], tokens: int | None) -> None:
+    """Raise `InvalidValue` unless the scheme of every arm may keep a prefix of so many tokens; of a model only its
+    config is read."""
+    from engine import check_prefix
+
+    for arm in arms if tokens is not None else ():
+        check_prefix(arm.model, kv=arm.kv, chunk=arm.chunk, tokens=int(tokens or 0))
 
 
 def check_files(args: argparse.Namespace) -> None:

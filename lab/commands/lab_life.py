@@ -128,12 +128,13 @@ def delete_one(args: argparse.Namespace, out: Output) -> int:
 
 def _step(args: argparse.Namespace, out: Output, plan_of: Any) -> int:
     """Plan, print the evidence and what changes; do it with --yes."""
-    from lab.commands.lab_view import open_store
     from lab.config import compose
     from lab.lifecycle import NotDecided, act
+    from lab.store import Store, existing, exists
     from lab.tree import Tree
 
-    tree, conf, store = Tree.here(), compose(args.name), open_store(out)
+    tree, conf = Tree.here(), compose(args.name)
+    store = Store.open() if args.yes and exists() else existing()
     if store is None:
         raise NotDecided(f"{args.name}: there is no database and so no decision; run it: frontier lab run {args.name}")
     with store:
@@ -161,19 +162,19 @@ def _step(args: argparse.Namespace, out: Output, plan_of: Any) -> int:
 
 def extend_one(args: argparse.Namespace, out: Output) -> int:
     """Move the expiry in the file, and in the row where there is one."""
-    from lab.commands.lab_view import open_store
     from lab.config import compose
     from lab.lifecycle import plan_extend, write_declaration
     from lab.record import declare
+    from lab.store import Store, exists
     from lab.tree import Tree
 
     tree, conf = Tree.here(), compose(args.name)
     text, until = plan_extend(conf, tree, today(), args.reason)
     out.line(f"experiments/{args.name}.yaml: expires_on {conf.experiment.expires_on} becomes {until}: {args.reason}")
     if args.yes:
-        extended, store = write_declaration(tree, args.name, text), open_store(out)
-        if store:
-            with store:
+        extended = write_declaration(tree, args.name, text)
+        if exists():
+            with Store.open() as store:
                 declare(store, extended)
     out.line(f"{args.name} is extended" if args.yes else "dry run; --yes does it")
     out.document({"experiment": args.name, "expires_on": until, "reason": args.reason, "done": args.yes})

@@ -22,15 +22,20 @@ AT_ONCE = 2
 def add_parsers(actions: Any) -> None:
     """The parser of `run`."""
     run = actions.add_parser("run", help="measure one experiment and say which row of the decision table holds")
+    run.intermixed = True
     run.add_argument("name")
     run.add_argument(
         "overrides",
         nargs="*",
         metavar="KEY=VALUE",
-        help="profile.aa_quads=8, experiment.delta=0.2; several with commas",
+        help="anywhere on the line: experiment.delta=0.2, machine=quiet; several values with commas. Whatever is not "
+        "as declared makes the run exploratory: kept and shown, and counted by nothing (machine=CLASS apart)",
     )
     run.add_argument("--profile", default="full", metavar="NAME", help="quick (minutes, decides nothing) or full")
-    run.add_argument("--model", help="built-in name, model folder or hub id (default: the experiment's)")
+    run.add_argument(
+        "--model",
+        help="built-in name, model folder or hub id (default: the experiment's; another one explores)",
+    )
     run.add_argument("--out", type=Path, default=Path("outputs"), help="folder of the run's files (default: outputs)")
     run.add_argument("--multirun", action="store_true", help="a job for each combination of overrides with commas")
     run.add_argument("--only", default="all", choices=PARTS, help="kl: the KL gate alone, without samples and verdict")
@@ -47,6 +52,10 @@ def run_one(args: argparse.Namespace, out: Output) -> int:
     from engine import errors
     from lab.sweep import sweeps
 
+    if "=" in args.name and args.overrides:  # the overrides came first
+        plain = [word for word in args.overrides if "=" not in word]
+        args.overrides = [args.name, *(word for word in args.overrides if word not in plain[:1])]
+        args.name = plain[0] if plain else args.name
     words = list(args.overrides) + ([f"model='{args.model}'"] if args.model else [])
     if any(word.partition("=")[0] == "profile" for word in words):
         raise errors.InvalidValue("override", "profile", "the flag --profile")
@@ -56,6 +65,9 @@ def run_one(args: argparse.Namespace, out: Output) -> int:
         return run_jobs(args, words, out)
     if args.launcher != "basic":
         raise errors.InvalidValue("--launcher", args.launcher, "basic, but with --multirun")
+    for word in args.overrides:
+        if "=" not in word:
+            raise errors.InvalidValue("override", word, "key=value, for instance experiment.delta=0.2")
     if sweeps(words):
         raise errors.InvalidValue("override", " ".join(args.overrides), "one value each, or --multirun for a job each")
     document = run_kl(args, words, args.out, out) if args.only == "kl" else run_timed(args, words, args.out, out)
@@ -87,7 +99,8 @@ def run_timed(args: argparse.Namespace, words: list[str], folder: Path, out: Out
 
     check_startable(args, words)
     with Store.open() as store:
-        enter_all(store)
+        for name, error in enter_all(store).items():
+            out.line(f"note: experiments/{name}.yaml cannot be read, and has no row: {error}")
     out.line(f"frontier lab run {args.name}, profile {args.profile}, BLAS {args.blas}")
     clock = SteadyClock()
     with progress_callback() as bar:
@@ -201,6 +214,9 @@ def print_result(out: Output, result: RunResult) -> None:
     for note in result.notes:
         out.line(f"note: {note}")
     out.line(f"row {result.row}: {result.verdict}")
+    if result.otherwise:
+        out.line(f"exploratory: not measured as declared ({'; '.join(result.otherwise)})")
+        out.line(f"  no decision was written: {result.experiment} is decided, promoted and deleted without it")
     for reason in result.reasons:
         out.line(f"  - {reason}")
     out.line(f"{result.seconds / 60:.1f} minutes (expected {result.expected_min:.1f}), {result.samples} samples")

@@ -35,11 +35,13 @@ def add_parsers(actions: Any) -> None:
         parser.add_argument("--out", type=Path, default=Path("outputs"), help="folder of the run's files")
     decide = actions.add_parser(
         "decide",
-        help="decide again from the database, without measuring",
-        epilog=example("frontier lab decide kv8 --as-of 2026-12-29"),
+        help="decide again from the database, without measuring, and say what is left out",
+        epilog=example("frontier lab decide kv8 --machine linux-x86_64-cpu-bundled"),
     )
     decide.add_argument("name")
-    decide.add_argument("--as-of", metavar="DATE", help="judge as of this day (default: today)")
+    decide.add_argument(
+        "--as-of", metavar="DATE", help="as of this day, not before the last that was measured (default: today)"
+    )
     decide.add_argument("--machine", metavar="KEY", help="one machine key (default: each that measured it)")
     replay = actions.add_parser(
         "replay",
@@ -58,6 +60,7 @@ def confirm(args: argparse.Namespace, out: Output) -> int:
     from lab.commands.lab_run import print_result
     from lab.run import confirm_experiment
 
+    require_known(args.name)
     with progress_callback() as bar:
         result = confirm_experiment(args.name, **_surroundings(args, out, bar))
     print_result(out, result)
@@ -70,6 +73,7 @@ def resume(args: argparse.Namespace, out: Output) -> int:
     from lab.commands.lab_run import print_result
     from lab.run import resume_experiment
 
+    require_known(args.name)
     with progress_callback() as bar:
         result = resume_experiment(args.name, args.session, **_surroundings(args, out, bar))
     print_result(out, result)
@@ -77,24 +81,47 @@ def resume(args: argparse.Namespace, out: Output) -> int:
     return 0
 
 
-def _existing(name: str) -> Store:
+def require_known(name: str) -> None:
+    """Raise `UnknownField` with the known for a name that no file and no row has: it may be mistyped."""
+    from engine import errors
+    from lab import store
+    from lab.config import names
+
+    known = names()
+    if name in known:
+        return
+    if store.exists():
+        with store.Store.open(read_only=True) as opened:
+            if opened.experiment(name) is not None:
+                return
+    raise errors.UnknownField("experiments", name, known)
+
+
+def _existing(name: str, *, read_only: bool = False) -> Store:
     """The database; one that is not there holds nothing to judge, and is not made."""
     from lab import store
     from lab.deciding import NothingToDecide
 
+    require_known(name)
     if not store.exists():
         raise NothingToDecide(f"{name}: there is no database at {store.database_url()}; frontier lab run {name}")
-    return store.Store.open()
+    return store.Store.open(read_only=read_only)
 
 
 def decide(args: argparse.Namespace, out: Output) -> int:
     """Row, verdict and reasons per machine key; each is a new decision row."""
     from lab.audit import parse_day
-    from lab.deciding import decide_again
+    from lab.config import compose, names
+    from lab.deciding import check_day, decide_again
 
-    day = parse_day(args.as_of) if args.as_of else datetime.now(UTC).date()
+    today = datetime.now(UTC).date()
+    day = parse_day(args.as_of) if args.as_of else today
+    declared = compose(args.name) if args.name in names() else None
     with _existing(args.name) as store:
-        found = decide_again(store, args.name, day, args.machine)
+        check_day(store, args.name, day, today)
+        found, left_out = decide_again(store, args.name, day, args.machine, declared)
+    for why in left_out:
+        out.line(f"left out: {why}")
     for each in found:
         judged = each.judged
         out.line(f"{each.machine_key}, session {each.session}, as of {day}")
@@ -115,7 +142,7 @@ def decide(args: argparse.Namespace, out: Output) -> int:
         }
         for each in found
     ]
-    out.document({"experiment": args.name, "as_of": str(day), "decisions": rows})
+    out.document({"experiment": args.name, "as_of": str(day), "decisions": rows, "left_out": list(left_out)})
     return 0
 
 
@@ -123,7 +150,7 @@ def replay(args: argparse.Namespace, out: Output) -> int:
     """Exit code 1 when equal code reads another verdict out of the rows."""
     from lab.deciding import replay as replay_all
 
-    with _existing(args.name) as store:
+    with _existing(args.name, read_only=True) as store:
         found = replay_all(store, args.name)
     for each in found:
         head = f"decision {each.decision_id} of {each.at}"

@@ -17,13 +17,17 @@ if TYPE_CHECKING:
 
 def add_parsers(actions: Any) -> None:
     """The parsers of these actions."""
-    listed = actions.add_parser("list", help="state, days to expiry and last verdict of every experiment")
+    listed = actions.add_parser(
+        "list", help="state, days to expiry and last verdict that counts; exit code 1 where a file is bad"
+    )
     show = actions.add_parser("show", help="declaration, sessions and decisions of one experiment, and its figures")
     show.add_argument("name")
     show.add_argument(
         "--out", type=Path, default=Path("reports/experiments"), help="of figures (default: reports/experiments)"
     )
-    audit = actions.add_parser("audit", help="exit code 1 for what is overdue: a decision, a removal, a row, a file")
+    audit = actions.add_parser(
+        "audit", help="exit code 1 for what is overdue (a decision, a removal, a row), and for a bad file"
+    )
     audit.add_argument("--as-of", metavar="DATE", help="judge as of this day (default: today)")
     power = actions.add_parser("power", help="the smallest effect each look would find, from the last A/A")
     power.add_argument("name")
@@ -33,8 +37,8 @@ def add_parsers(actions: Any) -> None:
 
 
 def open_store(out: Output) -> Store | None:
-    """The database, if there is one; reading never creates it. Raises `lab.store.NoDatabase` where FRONTIER_DB names
-    one that does not exist."""
+    """The database, if there is one, to be read; reading never makes or changes it. Raises `lab.store.NoDatabase` where
+    FRONTIER_DB names one that does not exist."""
     from lab import store
 
     found = store.existing()
@@ -44,26 +48,33 @@ def open_store(out: Output) -> Store | None:
 
 
 def status_of(conf: LabConf, store: Store | None, today: date) -> dict[str, Any]:
-    """One experiment in a row. The last verdict is of each machine key; `last_verdict` is the newest."""
+    """One experiment in a row, by the decisions that count for what is declared. `verdicts`: the last of each machine
+    key; `last_verdict`: the newest."""
+    from lab.declared import EXPLORE
+    from lab.evidence import standing
     from lab.targets import latest
 
     e = conf.experiment
     row = store.experiment(e.name) if store else None
-    decisions = store.decisions(e.name) if store else []
+    found = standing(store, conf) if store else None
+    decisions = found.counts if found else ()
+    purposes = [session.purpose for session in store.sessions(e.name)] if store else []
     last = decisions[-1] if decisions else None
     return {
         "name": e.name,
-        "state": state_of(row.state if row else "declared", [found.verdict for found in latest(decisions).values()]),
+        "state": state_of(row.state if row else "declared", [each.verdict for each in latest(decisions).values()]),
         "class": e.quality_class,
         "kind": e.kind,
         "lever": list(e.lever),
         "primary": e.primary,
         "days_to_expiry": (date.fromisoformat(e.expires_on) - today).days,
-        "sessions": len(store.sessions(e.name)) if store else 0,
+        "sessions": len(purposes) - purposes.count(EXPLORE),
+        "exploratory": purposes.count(EXPLORE),
         "last_verdict": last.verdict if last else None,
         "last_row": last.rule_row if last else None,
         "machine": last.machine_key if last else None,
-        "verdicts": {key: found.verdict for key, found in latest(decisions).items()},
+        "does_not_count": list(found.left_out) if found else [],
+        "verdicts": {key: each.verdict for key, each in latest(decisions).items()},
     }
 
 
@@ -74,13 +85,14 @@ def state_of(stored: str, verdicts: list[str]) -> str:
 
 
 def list_all(args: argparse.Namespace, out: Output) -> int:
-    """Expiries of today are warnings here, never failures."""
+    """Expiries of today are warnings here, never failures. Exit code 1 when a file cannot be read."""
     from rich.table import Table
 
-    from lab.config import compose, names
+    from lab.config import compose_all
 
     store, today = open_store(out), datetime.now(UTC).date()
-    rows = [status_of(compose(name), store, today) for name in names()]
+    found, wrong = compose_all()
+    rows = [status_of(conf, store, today) for conf in found.values()]
     if store:
         store.close()
     table = Table(box=None)
@@ -90,14 +102,20 @@ def list_all(args: argparse.Namespace, out: Output) -> int:
         days = str(r["days_to_expiry"]) if r["days_to_expiry"] >= 0 else f"expired {-r['days_to_expiry']} days ago"
         verdict = f"row {r['last_row']}: {r['last_verdict']}" if r["last_verdict"] else "none"
         table.add_row(r["name"], r["state"], r["class"], r["primary"], days, str(r["sessions"]), verdict)
+    for name in wrong:
+        table.add_row(name, "cannot be read", "–", "–", "–", "–", "see below")
     wide_console(out).print(table)
-    out.document({"experiments": rows})
-    return 0
+    for name, error in wrong.items():
+        out.line(f"experiments/{name}.yaml cannot be read: {error}")
+    unread = [{"name": name, "state": "cannot be read", "error": str(error)} for name, error in wrong.items()]
+    out.document({"experiments": [*rows, *unread]})
+    return 1 if wrong else 0
 
 
 def show_one(args: argparse.Namespace, out: Output) -> int:
     """The declaration, what the database holds of it, and a figure of each session that came to an A/B."""
     from lab.config import compose
+    from lab.evidence import Events, overrides_of
     from lab.grounds import gather
     from lab.launches import draw_launches, read_ratios
 
@@ -115,6 +133,12 @@ def show_one(args: argparse.Namespace, out: Output) -> int:
                 entry: dict[str, Any] = {"session": s.uid, "profile": s.profile, "started": s.started}
                 entry["outcome"] = outcome
                 lines.append(f"session {s.uid}, {s.profile}, {s.purpose}, {outcome}")
+                entry |= {"purpose": s.purpose, "otherwise": list(overrides_of(store, s))}
+                if entry["otherwise"]:
+                    explored = Events.of(store, s.id).last("explored") or {"row": None, "verdict": "no verdict"}
+                    entry["explored"] = {"row": explored["row"], "verdict": explored["verdict"]}
+                    lines.append(f"  exploratory, counts for nothing: {'; '.join(entry['otherwise'])}")
+                    lines.append(f"  it would be row {explored['row']}: {explored['verdict']}")
                 found = read_ratios(store, s.id, conf.delta)
                 if found:
                     title = f"{e.name}, session {s.uid} ({s.profile})"
@@ -130,6 +154,7 @@ def show_one(args: argparse.Namespace, out: Output) -> int:
                 lines.append(f"decision {d.at} on {d.machine_key}: row {d.rule_row}, {d.verdict}")
                 lines += [f"  - {reason}" for reason in d.reasons]
                 lines += [f"  {row.table} {row.id}: {row.words}" for row in rows[1:]]
+    lines += [f"does not count: {why}" for why in status["does_not_count"]]
     lines.append("no session yet" if not sessions else f"{len(sessions)} sessions, {len(decisions)} decisions")
     for line in lines:
         out.line(line)

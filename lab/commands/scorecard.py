@@ -60,6 +60,7 @@ def run(args: argparse.Namespace) -> int:
     """Exit code 0 when every stage ran and parity holds, 1 when parity does not; the page is written either way."""
     from engine import BUILTIN, resolve_model
     from lab import ceilings, report, scorecard, stages
+    from lab.lock import hold_timing
     from lab.recipes import PROFILES, RECIPES
 
     out = Output(as_json=args.json)
@@ -78,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     with plan.stage("parity", "parity of the engine with the running oracle, bundled BLAS", EXPECTED_S["parity"]) as t:
         parity = stages.check_parity(args.model, quick=profile.name == "quick", tick=t)
     out.line(f"      parity: {parity.verdict}")
-    with plan.stage("ceilings", "the machine's ceilings", EXPECTED_S["ceilings"]):
+    with plan.stage("ceilings", "the machine's ceilings", EXPECTED_S["ceilings"]), hold_timing("frontier scorecard"):
         limits = ceilings.measure(args.blas)
     out.line("      " + ceilings.describe(limits))
     out.line("      " + stages.describe_floor(artifacts[timing_model], limits, profile))
@@ -87,7 +88,8 @@ def run(args: argparse.Namespace) -> int:
             EXPERIMENT, profile.name, timing_model, args.blas, say=out.line, progress=t, out=Path("outputs")
         )
     out.line(f"      {EXPERIMENT}: {experiment.verdict}")
-    measured = stages.measure_recipes(plan.stage, out.line, dense, artifacts[timing_model], profile, args.blas)
+    with hold_timing("frontier scorecard"):
+        measured = stages.measure_recipes(plan.stage, out.line, dense, artifacts[timing_model], profile, args.blas)
     rows, frontier, floor = scorecard.build_rows(
         RECIPES, measured.samples, measured.quality, measured.refused, artifacts[timing_model], limits, measured.profile
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine import LEVERS, EngineConfig, errors, levers, parse_kv
-from engine.kv.plan import KVPlan
+from engine.kv.request import read_kv_config
 from engine.levers import LEVER_TABLE, Lever, Variant, machine_defaults, read_levers, read_removals
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -109,5 +109,42 @@ def test_a_kv_scheme_that_is_no_longer_registered_is_refused(monkeypatch: pytest
     kv = LEVERS["kv"]
     left = {name: variant for name, variant in kv.variants.items() if name != "turbo"}
     monkeypatch.setitem(LEVERS, "kv", replace(kv, variants=left))
-    with pytest.raises(errors.InvalidValue, match="allowed: native, on-write, uniform, asymmetric, mixed"):
-        KVPlan.build(parse_kv("turbo:k8v3"), [])
+    for spelling in ("turbo:k8v3", "turbo:k8v3:on-write", "turbo:k4v2:skip", "turbo:k8v3:start=9:skip"):
+        with pytest.raises(errors.InvalidValue, match="allowed: native, on-write, uniform, asymmetric, mixed"):
+            parse_kv(spelling)
+    assert parse_kv("kv8:on-write").on_write
+
+
+@pytest.mark.parametrize(
+    ("gone", "spelling"),
+    [
+        ("on-write", "kv8:on-write"),
+        ("on-write", "kv8/4:g32:on-write:skip"),
+        ("on-write", "turbo:k8v3:on-write"),
+        ("asymmetric", "kv8/4"),
+        ("asymmetric", "kv8/4:on-write"),
+        ("uniform", "kv4:on-write"),
+    ],
+)
+def test_a_variant_that_is_gone_is_refused_beside_others_too(
+    monkeypatch: pytest.MonkeyPatch, gone: str, spelling: str
+) -> None:
+    """Catches a notation that still works because a registered option or storage is found in it."""
+    parse_kv(spelling)
+    kv = LEVERS["kv"]
+    left = {name: variant for name, variant in kv.variants.items() if name != gone}
+    monkeypatch.setitem(LEVERS, "kv", replace(kv, variants=left))
+    with pytest.raises(errors.InvalidValue, match=f"kv='{spelling}' is not allowed"):
+        parse_kv(spelling)
+
+
+def test_a_plan_of_layers_does_not_outlive_its_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches unequal bits of keys and values that come in by a file once they are gone from the table."""
+    path = tmp_path / "kv_config.json"
+    path.write_text(json.dumps([{"layer_idx": 0, "k_bits": 8, "v_bits": 4}]), encoding="utf-8")
+    assert read_kv_config(str(path), 1)
+    kv = LEVERS["kv"]
+    left = {name: variant for name, variant in kv.variants.items() if name != "asymmetric"}
+    monkeypatch.setitem(LEVERS, "kv", replace(kv, variants=left))
+    with pytest.raises(errors.InvalidValue, match="layer 0' is not allowed"):
+        read_kv_config(str(path), 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ import evals.corpus
 import evals.fidelity
 from engine import errors
 from lab.cli import main
+from lab.commands.kl import check_boundaries
 from oracles.contract import StackConfig
+from oracles.tiny import tiny_model
 
 CALLS: list[dict[str, Any]] = []
 
@@ -40,6 +43,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
     monkeypatch.setattr("evals.fidelity.run_fidelity", run)
     monkeypatch.setattr("engine.resolve_model", lambda name, progress=None: f"/models/{name}", raising=False)
+    monkeypatch.setattr("engine.check_prefix", lambda folder, **_: None, raising=False)
     monkeypatch.setattr("engine.load_tokenizer", lambda folder: Tokens(), raising=False)
     return CALLS
 
@@ -245,6 +249,37 @@ def test_bad_flags_are_one_line_and_exit_code_two(
     found = capsys.readouterr()
     assert re.search(match, found.err)
     assert "Traceback" not in found.err
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--candidate-warm", "120"],
+        ["--reference-warm", "8", "--protocol", "forward"],
+        ["--candidate-warm", "8", "--protocol", "served"],
+        ["--candidate-warm", "8", "--stack", "mlx-lm"],
+        ["--tail", "128"],
+    ],
+)
+def test_a_wrong_prefix_is_refused_before_anything_is_fetched(
+    fake: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, flags: list[str]
+) -> None:
+    """Catches a check that waits for the model and its texts."""
+    monkeypatch.setattr("engine.resolve_model", lambda *_, **__: pytest.fail("the model was fetched"), raising=False)
+    assert main(["kl", "--model", "m", "--blas", "bundled", *flags]) == 2
+
+
+def test_a_scheme_without_that_boundary_is_refused_before_loading(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Catches a prefix that only the loaded engine refuses: a packed cache is a boundary at its chunks alone."""
+    folder = tiny_model("llama", dtype="float32", quant=None)
+    arm = StackConfig(stack="engine", model=str(folder), kv="kv8", chunk=16)
+    check_boundaries([replace(arm, kv="native"), replace(arm, kv="kv8:on-write")], 8)
+    check_boundaries([arm], 16)
+    check_boundaries([arm], None)
+    with pytest.raises(errors.InvalidValue, match="a multiple of 16 tokens, for kv=kv8 in chunks of 16"):
+        check_boundaries([arm], 8)
 
 
 def test_a_tail_without_the_step_protocol_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,10 +30,12 @@ STILL = Reading(at=0, load1=0.0, steal_s=0.0, cpu_s=None, swap_in_bytes=0, free_
 
 
 class Lab:
-    """One database, one folder and one invented machine. `later`: minutes that have passed for a confirmation."""
+    """One database, one folder and one invented machine. `later`: minutes that have passed for a confirmation;
+    `declares`: words that every declaration and profile has here, so that a run of them is as declared."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.said, self.later = path, [], 0.0
+        self.declares: tuple[str, ...] = ()
         self.world = Machine(machine().key, noise=0.004)
         self.url = str(path / "lab.sqlite")
 
@@ -51,10 +53,20 @@ class Lab:
         }
 
     def run(
-        self, name: str = "kv8", *words: str, profile: str = "full", status: str = "PASS", **more: object
+        self,
+        name: str = "kv8",
+        *words: str,
+        profile: str = "full",
+        status: str = "PASS",
+        overrides: tuple[str, ...] = (),
+        **more: object,
     ) -> RunResult:
-        small = SMALL if profile == "full" else SMALL[1:]
-        return run_experiment(name, profile=profile, overrides=(*small, *words), **self.around(status, **more))
+        """words: of the declaration; overrides: of the command line."""
+        self.declares = (*(SMALL if profile == "full" else SMALL[1:]), *words)
+        return run_experiment(name, profile=profile, overrides=overrides, **self.around(status, **more))
+
+    def compose(self, name: str, overrides: Sequence[str], folder: Path | None = None) -> LabConf:
+        return copy.deepcopy(_composed(name, (*overrides[:1], *self.declares, *overrides[1:]), folder))
 
     def confirm(self, name: str = "kv8", *, later: float = 31) -> RunResult:
         self.later = later
@@ -74,7 +86,6 @@ def make_lab(path: Path, monkeypatch: pytest.MonkeyPatch, *, begun: bool = False
     monkeypatch.setattr(run, "load_tokenizer", lambda _folder: Bytes())
     monkeypatch.setattr(session.time, "sleep", lambda _s: None)
     monkeypatch.setattr(session.sensors, "read", lambda: STILL)
-    monkeypatch.setattr(run, "compose", compose_once)
     number = itertools.count()
 
     def seed(name: str, _uid: str, part: str) -> int:
@@ -84,11 +95,9 @@ def make_lab(path: Path, monkeypatch: pytest.MonkeyPatch, *, begun: bool = False
     monkeypatch.setattr(run, "session_seed", seed)
     taken = fingerprint_here()
     monkeypatch.setattr(fingerprint, "take", lambda: taken)
-    return Lab(path)
-
-
-def compose_once(name: str, overrides: Sequence[str], folder: Path | None) -> LabConf:
-    return copy.deepcopy(_composed(name, tuple(overrides), folder))
+    lab = Lab(path)
+    monkeypatch.setattr(run, "compose", lab.compose)
+    return lab
 
 
 @functools.cache

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import shutil
 from pathlib import Path
 from typing import Any
 
-from lab.config import compose
+from lab.config import LabConf, compose, experiments_folder
 from lab.record import declare
 from lab.store import Store, now
 from lab.tables import (
@@ -39,6 +41,17 @@ def source_tree(root: Path, *names: str) -> Tree:
     return Tree(root)
 
 
+def composed(name: str, overrides: tuple[str, ...] = (), folder: Path | None = None) -> LabConf:
+    """What `compose` gives, made once for each text of the file."""
+    where = experiments_folder(folder)
+    return copy.deepcopy(_composed(name, overrides, where, (where / f"{name}.yaml").read_text(encoding="utf-8")))
+
+
+@functools.cache
+def _composed(name: str, overrides: tuple[str, ...], folder: Path, _text: str) -> LabConf:
+    return compose(name, overrides, folder=folder)
+
+
 def row_of(kind: type[Base], **values: Any) -> Base:
     """A row whose other columns hold nothing of meaning."""
     blank: dict[type, Any] = {str: "x", int: 1, float: 1.0, bool: False, object: {}}
@@ -54,11 +67,13 @@ def decide(
     row: str = "7",
     folder: Path | None = None,
     overrides: tuple[str, ...] = (),
+    facts: dict[str, object] | None = None,
 ) -> int:
-    """A session on one machine with a comparison, a KL run and a decision; returns the decision's id."""
-    conf = compose(name, folder=folder)
+    """A session on one machine with a comparison, a KL run and a decision; returns the decision's id. overrides: what
+    the session measured otherwise than declared."""
+    conf = composed(name, folder=folder)
     experiment = declare(store, conf)
-    measured = compose(name, overrides, folder=folder) if overrides else conf
+    measured = composed(name, overrides, folder) if overrides else conf
     number = len(store.rows(SessionRow)) + 1
     unique = {"sha256": f"{name}-{number}"}
     ids = {
@@ -78,4 +93,5 @@ def decide(
     arms = {"reference_arm_id": arm, "candidate_arm_id": arm}
     store.add(row_of(FidelityRow, session_id=session, **arms, **kl))
     said = {"machine_key": key, "verdict": verdict, "rule_row": row, "reasons": ["because"], "as_of": "2026-12-02"}
+    said["facts"] = facts or {}
     return store.add(row_of(DecisionRow, experiment_id=experiment, session_id=session, at=now(), **said))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,11 +15,14 @@ import numpy as np
 import pytest
 
 from engine import errors
+from lab import batch_bench, lock
 from lab.batch_bench import Case, CaseResult, Sizes, cases, probe_of, run_case
 from lab.cli import main
+from lab.commands import bench_batch
 from lab.commands.bench_batch import levers_of
 from lab.graph_bench import Limits
 from lab.graph_models import build
+from lab.paired import Paired
 from lab.stats import quantile_bounds
 from oracles.batch_timing import together_s
 from oracles.client import Worker
@@ -183,6 +187,37 @@ def test_both_stacks_live(tmp_path: Path) -> None:
     whys = [row["why"] for case in document["cases"] for row in case["rows"]]
     assert not [why for why in whys if "no valid launch" in why]
     assert all(sample["valid"] for case in document["cases"] for sample in case["samples"])
+
+
+def test_what_was_asked_and_did_not_run_is_an_exit_code_with_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Catches a lever that this machine cannot apply and that reads like success."""
+    monkeypatch.setattr(lock, "lock_path", lambda: tmp_path / "timing.lock")
+    monkeypatch.setattr(bench_batch, "find", lambda models, *_: dict.fromkeys(models, tmp_path))
+    monkeypatch.setattr(batch_bench, "vocabulary", lambda _folder: 100)
+
+    def refuse(self: Paired, _pilot: object) -> None:
+        raise OracleRefused("argmax='normalised' is not allowed; allowed: full: a GPU's kernels have it")
+
+    monkeypatch.setattr(Paired, "pilots", refuse)
+    line = ["--models", "llama", "--rows", "1", "--kinds", "rows", "--lever", "argmax=normalised"]
+    assert main(["bench", "batch", *line, "--blas", "bundled"]) == 1
+    said = capsys.readouterr().out
+    assert "llama, 1 rows, rows: not run, argmax='normalised' is not allowed" in said
+
+
+@pytest.mark.parametrize("task", ["decode", "prefill", "graph", "kv", "batch"])
+def test_a_bench_and_a_timing_run_exclude_each_other(
+    task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Catches a bench that times beside another timing run; the bits of a batch are no time, and need no lock."""
+    monkeypatch.setattr(lock, "lock_path", lambda: tmp_path / "timing.lock")
+    monkeypatch.setattr(bench_batch, "run_bits", lambda _out: 0)
+    with lock.hold_timing("frontier lab run kv8"):
+        assert main(["bench", task, "--blas", "bundled"]) == 2
+        assert f"process {os.getpid()} runs 'frontier lab run kv8'" in capsys.readouterr().err
+        assert main(["bench", "batch", "--bits", "--blas", "bundled"]) == 0
 
 
 def test_levers_are_checked_before_anything_is_measured() -> None:

@@ -151,6 +151,15 @@ def test_other_model_bytes_and_another_machine_key_are_refused(lab: Lab, monkeyp
         lab.confirm()
 
 
+def test_an_experiment_that_was_edited_since_is_not_confirmed(lab: Lab) -> None:
+    """Catches half an hour spent on a confirmation that nothing would count."""
+    lab.run(profile="quick")
+    make_pending(lab)
+    lab.declares = (*lab.declares, "experiment.delta=0.3")
+    with pytest.raises(NotConfirmable, match=r"measured another experiment: delta 0\.5, declared 0\.3"):
+        lab.confirm()
+
+
 def test_nothing_to_confirm(lab: Lab) -> None:
     with pytest.raises(NotConfirmable, match="has no decision on machine key"):
         lab.confirm()
@@ -161,7 +170,8 @@ def test_nothing_to_confirm(lab: Lab) -> None:
 
 def make_pending(lab: Lab) -> None:
     """Have the newest decision ask for a confirmation, where a quick run decided nothing."""
-    edit(lab, "decision", "UPDATE decision SET rule_row = '4', verdict = 'confirm (counted)'")
+    facts = "facts = json_set(facts, '$.quick', json('false'))"
+    edit(lab, "decision", f"UPDATE decision SET rule_row = '4', verdict = 'confirm (counted)', {facts}")
 
 
 def test_planted_verdicts(lab: Lab) -> None:

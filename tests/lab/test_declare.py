@@ -86,7 +86,7 @@ def test_bad_declarations_write_nothing(tree: Tree, changes: dict[str, object], 
 
 
 def test_a_name_that_ended_is_not_used_again(tree: Tree) -> None:
-    tree.append_log("2026-11-30", "half", "deleted", ["numbers"])
+    tree.log.write_text(tree.log_with("2026-11-30", "half", "deleted", ["numbers"]))
     with pytest.raises(errors.InvalidValue, match="has this one"):
         add_new(SAID, tree, DAY)
 

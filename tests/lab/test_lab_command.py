@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 from life_fakes import CPU, CUDA, MAC, decide, row_of, source_tree
 
+from engine import errors
 from lab import cli
 from lab.commands.lab_run import note_jump
 from lab.console import Output
+from lab.lock import hold_timing
 from lab.store import Store
 from lab.tables import ExperimentRow, SampleRow, SessionEventRow
 
@@ -95,6 +97,10 @@ def test_audit_as_of_the_head_commit(capsys: pytest.CaptureFixture[str]) -> None
         ),
         (["audit", "--as-of", "soon"], "--as-of='soon'"),
         (["show", "kv9"], "unknown 'kv9'"),
+        (["confirm", "kv9"], "experiments: unknown 'kv9'; known: blas, "),
+        (["resume", "kv9"], "experiments: unknown 'kv9'; known: blas, "),
+        (["decide", "kv9"], "experiments: unknown 'kv9'; known: blas, "),
+        (["replay", "kv9"], "experiments: unknown 'kv9'; known: blas, "),
         ([], "ACTION"),
     ],
 )
@@ -282,3 +288,87 @@ def test_a_clock_that_was_set_is_noted(capsys: pytest.CaptureFixture[str]) -> No
         assert [(row.event, row.detail) for row in store.rows(SessionEventRow)] == [
             ("clock-jump", {"seconds": -7200.0})
         ]
+
+
+def test_a_file_that_cannot_be_read_is_named_and_stops_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Catches one bad declaration that hides all others, or that is passed over in silence."""
+    root = tree_of(tmp_path, monkeypatch)
+    (root / "experiments" / "broken.yaml").write_text("name: broken\nbase: [\n")
+    (root / "experiments" / "binary.yaml").write_bytes(b"\xff\xfe")
+    assert cli.main(["lab", "list", "--json"]) == 1
+    captured = capsys.readouterr()
+    listed = last(captured.out)["experiments"]
+    assert isinstance(listed, list)
+    states = {row["name"]: row["state"] for row in listed}
+    assert states == {"binary": "cannot be read", "broken": "cannot be read", "fuse": "declared", "kv8": "declared"}
+    assert "experiments/broken.yaml cannot be read: " in captured.err
+    assert cli.main(["lab", "audit", "--as-of", "2026-12-01"]) == 1
+    said = capsys.readouterr().out
+    assert "problem: broken cannot be read: " in said
+    assert "problem: binary cannot be read: " in said
+    monkeypatch.setattr("lab.run.run_experiment", stop_there)
+    assert cli.main(["lab", "run", "kv8", "--profile", "quick"]) == 2
+    captured = capsys.readouterr()
+    assert "note: experiments/broken.yaml cannot be read, and has no row" in captured.out
+    assert "the run itself" in captured.err
+    assert cli.main(["lab", "run", "broken"]) == 2
+    assert "broken.yaml: " in capsys.readouterr().err
+
+
+def stop_there(*_: object, **__: object) -> None:
+    raise errors.MissingTool("the run itself")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "kv8 experiment.delta=0.2 profile.aa_quads=8 --profile quick --model other",
+        "kv8 --profile quick experiment.delta=0.2 --model other profile.aa_quads=8",
+        "--profile quick kv8 experiment.delta=0.2 --model other profile.aa_quads=8",
+        "experiment.delta=0.2 --profile quick profile.aa_quads=8 kv8 --model other",
+    ],
+)
+def test_overrides_stand_anywhere(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches overrides that are taken before the flags only."""
+    taken: list[tuple[str, dict[str, object]]] = []
+
+    def run(name: str, **options: object) -> None:
+        taken.append((name, options))
+        raise errors.MissingTool("the run itself")
+
+    monkeypatch.setattr("lab.run.run_experiment", run)
+    monkeypatch.setattr("lab.declare.compose_all", lambda only: ({}, {}))
+    assert cli.main(["lab", "run", *line.split()]) == 2
+    ((name, options),) = taken
+    assert (name, options["profile"]) == ("kv8", "quick")
+    assert options["overrides"] == ["experiment.delta=0.2", "profile.aa_quads=8", "model='other'"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("kv8 --profil quick", "unrecognized arguments: --profil"),
+        ("kv8 --nothing experiment.delta=0.2", "unrecognized arguments: --nothing"),
+        ("kv8 --profile quick kv4", "override='kv4'"),
+        ("--profile quick", "the following arguments are required: name"),
+    ],
+)
+def test_unknown_flags_of_a_run_are_refused_by_name(
+    line: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["lab", "run", *line.split()]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert len(said.strip().splitlines()) == 1
+
+
+def test_a_kl_run_needs_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches KL, which is no timing, that waits for a timing run."""
+    monkeypatch.setattr("lab.lock.lock_path", lambda: tmp_path / "timing.lock")
+    monkeypatch.setattr("engine.resolve_model", lambda name, progress=None: str(tmp_path), raising=False)
+    monkeypatch.setattr("lab.fidelity.run_gate", lambda *_: [])
+    with hold_timing("frontier bench decode"):
+        assert cli.main(["lab", "run", "kv8", "--only", "kl", "--out", str(tmp_path / "out")]) == 0
+    assert len(list((tmp_path / "out" / "kv8").glob("*/kl.json"))) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from lab_fakes import Machine
@@ -149,19 +150,38 @@ def test_y_is_positive_when_the_candidate_is_better() -> None:
 
 
 class Limits:
-    steal_limit, load_per_core, free_bytes, clock_limit = 0.01, 0.25, 2**31, 0.03
+    steal_limit, load_per_core, free_bytes = 0.01, 0.25, 2**31
 
 
 def test_sensors_say_dirty_and_not_judged() -> None:
     before = sensors.Reading(at=0, load1=3.0, steal_s=1.0, cpu_s=100.0, swap_in_bytes=0, free_bytes=2**32)
     after = sensors.Reading(at=1, load1=3.0, steal_s=1.5, cpu_s=110.0, swap_in_bytes=4096, free_bytes=2**30)
-    before, after = replace(before, throttles=7, clock_mhz=2000.0), replace(after, throttles=8, clock_mhz=1900.0)
-    assert [s.status for s in sensors.judge(before, after, Limits(), cores=2)] == ["dirty"] * 6
+    before, after = replace(before, throttles=7), replace(after, throttles=8)
+    assert [s.status for s in sensors.judge(before, after, Limits(), cores=2)] == ["dirty"] * 5
     blind = sensors.Reading(at=1, load1=None, steal_s=None, cpu_s=None, swap_in_bytes=None, free_bytes=None)
     found = sensors.judge(blind, blind, Limits(), cores=2)
-    assert [s.status for s in found] == ["not judged"] * 6
-    assert "not judged" in str(found[0])
+    assert [s.status for s in found] == ["not judged"] * 5
+    assert str(found[-1]) == "thermal not judged (this machine does not report it)"
+    held_back = sensors.judge(blind, blind, Limits(), cores=2, lost=20.0)
+    assert str(held_back[-1]) == "thermal 20 (dirty, limit 0)"
     assert sensors.read().free_bytes
+
+
+def test_the_clock_is_that_of_the_fastest_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a clock that nobody reads, and a mean that idle cores pull down."""
+    clocks = [SimpleNamespace(current=800.0), SimpleNamespace(current=3600.0)]
+    monkeypatch.setattr(sensors.psutil, "cpu_freq", lambda percpu: clocks)
+    assert sensors.read().clock_mhz == 3600.0
+    for nothing in ([], None, [SimpleNamespace(current=0.0)]):
+        monkeypatch.setattr(sensors.psutil, "cpu_freq", lambda percpu, nothing=nothing: nothing)
+        assert sensors.clock_mhz() is None
+    monkeypatch.delattr(sensors.psutil, "cpu_freq")
+    assert sensors.clock_mhz() is None
+
+
+@pytest.mark.parametrize(("therm", "lost"), [("CPU_Speed_Limit \t= 80\n", 20.0), ("No thermal warning level\n", None)])
+def test_what_macos_says_of_heat(therm: str, lost: float | None) -> None:
+    assert sensors.lost_of(therm) == lost
 
 
 def test_throttle_counters_are_summed_and_their_absence_is_said(tmp_path: Path) -> None:

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
 
 import pytest
-from life_fakes import CPU, CUDA, MAC, decide, source_tree
+from life_fakes import CPU, CUDA, MAC, composed, decide, source_tree
 
 from engine import LEVERS, errors
+from lab import edits
 from lab.arms import ArmConf, kind_of
 from lab.audit import audit
 from lab.config import ExperimentConf, compose
-from lab.lifecycle import NotDecided, act, plan_delete, plan_extend, plan_promote, write_declaration
+from lab.edits import NotWritable, beside
+from lab.lifecycle import NotDecided, Plan, act, plan_delete, plan_extend, plan_promote, write_declaration
 from lab.store import Store
 from lab.tables import BreadcrumbRow
 from lab.targets import by_target, is_decided, latest
-from lab.tree import Tree, removal_of
+from lab.tree import Tree, removal_of, set_default, table_text, unregister
+from lab.trouble import DatabaseLocked
 
+NO, YES = "no gain on this machine key", "promote on this machine key"
 DAY, LATE = date(2026, 12, 5), date(2026, 12, 31)
 
 
@@ -70,12 +76,12 @@ def test_a_quick_run_does_not_hide_an_earlier_decision(store: Store) -> None:
     assert {key: row.verdict for key, row in latest(store.decisions("fuse")).items()} == {
         CPU: "promote on this machine key"
     }
-    rows = by_target(compose("fuse").experiment, store.decisions("fuse"))
-    assert [(target, row and row.rule_row) for target, row in rows.items()] == [
-        ("linux-x86_64-cpu", "3"),
-        ("darwin-arm64", None),
-        ("linux-x86_64-cuda", None),
-    ]
+    rows = by_target(compose("fuse").experiment.targets, store.decisions("fuse"))
+    assert {target: [row.rule_row for row in found] for target, found in rows.items()} == {
+        "linux-x86_64-cpu": ["3"],
+        "darwin-arm64": [],
+        "linux-x86_64-cuda": [],
+    }
 
 
 @pytest.mark.parametrize("verdict", [None, "no gain on this machine key", "confirm", "undecided: quick profile"])
@@ -209,9 +215,9 @@ def test_code_of_others_and_code_in_use_stays(tree: Tree, store: Store) -> None:
     plan = plan_delete(compose("kv8"), store, tree, DAY)
     assert plan.steps == ()
     assert "kv=uniform stays registered: mlx-lm or optiq ships it" in plan.words
-    tree.set_default("fuse", CPU, "quantized", None)
+    edit_default(tree, "quantized")
     assert "it is a default" in str(plan_delete(compose("fuse"), store, tree, DAY).words)
-    tree.set_default("fuse", CPU, "none", None)
+    edit_default(tree, "none")
     text = tree.experiment("fuse").read_text().replace("name: fuse", "name: fuse2")
     write_declaration(tree, "fuse2", text)
     assert "fuse2 uses it too" in str(plan_delete(compose("fuse"), store, tree, DAY).words)
@@ -247,7 +253,7 @@ def test_the_audit_of_a_clone_takes_the_log_for_a_decision(tree: Tree, store: St
     late = date(2027, 1, 31)
     expired = [f"{name} expired" for name in ("compile_step", "fuse", "kv8")]
     assert [problem[: problem.index(" on ")] for problem in audit(None, late, folder=tree.experiments)[0]] == expired
-    tree.append_log("2026-12-05", "fuse", "promoted", ["numbers"])
+    tree.log.write_text(tree.log_with("2026-12-05", "fuse", "promoted", ["numbers"]))
     assert len(audit(None, late, folder=tree.experiments)[0]) == 2
     decide(store, "kv8", CPU, "screened-in, needs a quiet machine")
     problems = audit(store, late, folder=tree.experiments)[0]
@@ -255,10 +261,98 @@ def test_the_audit_of_a_clone_takes_the_log_for_a_decision(tree: Tree, store: St
     assert "compile_step has a file and no row: frontier lab new compile_step enters it" in problems
 
 
-def test_a_wrong_edit_leaves_the_table_as_it_was(tree: Tree) -> None:
-    before = tree.table.read_text()
+def edit_default(tree: Tree, value: str) -> None:
+    table = tree.read_table()
+    set_default(table, "fuse", CPU, value, None)
+    tree.table.write_text(table_text(table))
+
+
+def test_a_wrong_edit_is_no_table(tree: Tree) -> None:
+    """Catches a table that is written with a default of no variant."""
+    table = tree.read_table()
+    set_default(table, "fuse", CPU, "everything", None)
     with pytest.raises(errors.InvalidValue):
-        tree.set_default("fuse", CPU, "everything", None)
+        table_text(table)
+    table = tree.read_table()
+    unregister(table, "fuse", "none", removal_of(LEVERS["fuse"], "none", "2026-12-19", "x"))
     with pytest.raises(errors.InvalidValue):
-        tree.unregister("fuse", "none", removal_of(LEVERS["fuse"], "none", "2026-12-19", "x"))
-    assert tree.table.read_text() == before
+        table_text(table)
+
+
+STEPS = {YES: "promoted", NO: "deleted"}
+
+
+def planned(tree: Tree, store: Store, verdict: str) -> Plan:
+    for key in (CPU, MAC, CUDA) if verdict == NO else (CPU,):
+        decide(store, "fuse", key, verdict, "3" if verdict == YES else "7")
+    return (plan_promote if verdict == YES else plan_delete)(composed("fuse"), store, tree, DAY)
+
+
+@pytest.mark.parametrize("verdict", STEPS)
+@pytest.mark.parametrize("blocked", ["engine/levers.json", pytest.param("reports/log.md", marks=pytest.mark.matrix)])
+def test_a_file_that_cannot_be_written_leaves_everything_as_it_was(
+    tree: Tree, store: Store, verdict: str, blocked: str
+) -> None:
+    """Catches rows that are written before it is known whether the files can be."""
+    plan = planned(tree, store, verdict)
+    beside(tree.root / blocked).mkdir()  # nothing can be written under that name, not even by root
+    before = snapshot(tree)
+    with pytest.raises(NotWritable, match=f"{blocked} cannot be changed .*; nothing was changed"):
+        act(plan, store, tree)
+    assert (snapshot(tree), store.breadcrumbs()) == (before, set())
+    row = store.experiment("fuse")
+    assert row is not None
+    assert row.state == "declared"
+    beside(tree.root / blocked).rmdir()
+    act(plan, store, tree)
+    assert [entry.what for entry in tree.entries()] == [STEPS[verdict]]
+    assert not list(tree.root.rglob(".*.partial"))
+
+
+@pytest.mark.parametrize("at", [2, *(pytest.param(at, marks=pytest.mark.matrix) for at in (1, 3))])
+def test_a_rename_that_fails_half_way_is_undone(
+    tree: Tree, store: Store, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    """Catches files of which some are new and some old, and a row of a step that was not done."""
+    plan, before, calls = planned(tree, store, NO), snapshot(tree), itertools.count(1)
+
+    def fails(really: Callable[..., None]) -> Callable[..., None]:
+        def step(*args: object) -> None:
+            if next(calls) == at:
+                raise OSError(28, "No space left on device")
+            really(*args)
+
+        return step
+
+    with monkeypatch.context() as patch:
+        patch.setattr(edits.os, "replace", fails(os.replace))
+        patch.setattr(Path, "unlink", fails(Path.unlink))
+        with pytest.raises(NotWritable, match="No space left on device"):
+            act(plan, store, tree)
+    assert {k: v for k, v in snapshot(tree).items() if "partial" not in k} == before
+    assert store.breadcrumbs() == set()
+
+
+def test_a_database_that_fails_takes_the_files_back(tree: Tree, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches files that stay changed though their rows could not be written."""
+    plan, before = planned(tree, store, YES), snapshot(tree)
+
+    def end(_id: int, _state: str, _row: object, then: Callable[[], None]) -> None:
+        then()
+        assert snapshot(tree) != before
+        raise DatabaseLocked("locked")
+
+    monkeypatch.setattr(store, "end_experiment", end)
+    with pytest.raises(DatabaseLocked):
+        act(plan, store, tree)
+    assert snapshot(tree) == before
+
+
+def test_extend_composes_what_it_would_write(tree: Tree) -> None:
+    """Catches a dry run that promises what `--yes` refuses: a date whose line is not where one is looked for."""
+    path = tree.experiment("kv8")
+    path.write_text(path.read_text().replace('expires_on: "2026-12-29"', '"expires_on": "2026-12-29"'))
+    before = path.read_text()
+    with pytest.raises(errors.FrontierError):
+        plan_extend(compose("kv8", folder=tree.experiments), tree, DAY, "the machine was away")
+    assert path.read_text() == before

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
@@ -31,7 +31,8 @@ def test_decide_reads_the_database_alone(lab: Lab) -> None:
     lab.run()
     taken = lab.world.samples
     with lab.store() as store:
-        (found,) = decide_again(store, "kv8", DAY)
+        ((found,), left_out) = decide_again(store, "kv8", DAY)
+        assert left_out == ()
         assert found.judged.decision.verdict == "confirm (counted)"
         assert len(store.decisions("kv8")) == 2
         assert asdict(found.judged.facts) == store.decisions("kv8")[0].facts
@@ -39,7 +40,7 @@ def test_decide_reads_the_database_alone(lab: Lab) -> None:
             decide_again(store, "kv8", DAY, "nowhere")
     lab.confirm()
     with lab.store() as store:
-        (found,) = decide_again(store, "kv8", date(2027, 2, 1))
+        ((found,), _) = decide_again(store, "kv8", date(2027, 2, 1))
         assert found.judged.decision.verdict == "default on this machine key (counted)"
         assert found.judged.facts.exhausted
     assert lab.world.samples > taken
@@ -90,7 +91,7 @@ def test_the_commands(lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     monkeypatch.setenv("FRONTIER_BLAS", "bundled")
     monkeypatch.chdir(ROOT)
     lab.run()
-    assert cli.main(["lab", "decide", "kv8", "--as-of", "2026-12-02", "--json"]) == 0
+    assert cli.main(["lab", "decide", "kv8", "--as-of", str(datetime.now(UTC).date()), "--json"]) == 0
     (decided,) = last(capsys.readouterr().out)["decisions"]
     assert (decided["row"], decided["verdict"]) == ("4", "confirm (counted)")
     assert cli.main(["lab", "replay", "kv8"]) == 0

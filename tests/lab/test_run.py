@@ -41,9 +41,11 @@ def test_quick_decides_nothing_and_says_so(lab: Lab) -> None:
     json.dumps(result.as_dict(), allow_nan=False)
 
 
-def test_quick_still_fires_row_1(lab: Lab) -> None:
+def test_quick_decides_nothing_by_its_gate_either(lab: Lab) -> None:
+    """Catches a quick gate that decides, and so takes back what a full run found."""
     result = lab.run(profile="quick", status="FAIL")
-    assert (result.row, result.verdict) == ("1", "not default on this machine key")
+    assert (result.row, result.verdict) == ("1", "undecided: quick profile")
+    assert "gate: fail" in result.reasons
 
 
 def test_a_win_asks_for_a_confirmation(lab: Lab) -> None:

@@ -43,14 +43,17 @@ def test_quick_experiment_on_real_workers(tmp_path: Path, monkeypatch: pytest.Mo
     )
     primary = next(c for c in result.comparisons if c.use == "primary")
     assert (primary.metric, primary.state) == ("kv_bytes", "win")
-    # Random weights lose far more to four bits than class QT allows, and a gate that fails fires in any profile.
+    # Random weights lose far more to four bits than class QT allows; a quick profile decides nothing by that, and a run
+    # that was told so much otherwise than declared is no evidence at all.
     assert (result.fidelity[0].counted, result.fidelity[0].total, result.fidelity[0].status) == (96, 96, "FAIL")
-    assert (result.row, result.verdict) == ("1", "not default on this machine key")
+    assert (result.row, result.verdict) == ("1", "exploratory: undecided: quick profile")
+    assert "experiment.candidate.kv 'kv4:g32', declared 'kv4:g64:start=0'" in result.otherwise
     json.dumps(result.as_dict(), allow_nan=False)
     with Store.open(str(tmp_path / "lab.sqlite")) as store:
         session = store.sessions("kv4")[0]
         samples = store.samples(session.id)
         assert store.outcome(session.id) == "finished"
+        assert (session.purpose, store.decisions("kv4")) == ("explore", [])
         assert len({s.pid for s in samples}) == 5
         assert {s.lever for s in samples if s.part == "ab" and s.role == "candidate"} == {"affine4:g32"}
         assert all(s.decode_tokens == 16 for s in samples)

@@ -21,6 +21,7 @@ SENSOR = {"name": "thermal", "value": 0.0, "limit": 0.0, "status": "ok", "when":
 def conf(**machine: object) -> LabConf:
     quiet = {"name": "quiet", "delta": 0.02, "guardrail_margin": 0.02, "sd_limit": 0.015, "sample_s": 1.0}
     quiet |= {"steady_limit": 0.03, "thirds_limit": 0.03, "thirds_decide": True, "steal_limit": 0.01}
+    quiet |= {"clock_limit": 0.03}
     found = LabConf(
         model="m",
         profile=ProfileConf(aa_quads=16, quads_per_launch=2, steady_window=5, steady_cap=30),
@@ -60,10 +61,13 @@ def sample(part: str, role: str, launch: int, block: int, position: int, order: 
 WARM = [sample("pilot", "base", 0, -1, i, "", 10.0) for i in range(12)]
 
 
+CLOCKS = (3000.0, 3001.0, 3002.0)
+
+
 def session(aa: list[Sample] | None = None, ab: list[Sample] | None = None, **more: object) -> Session:
     aa = samples("aa", 0.004, 1) if aa is None else aa
     ab = samples("ab", 0.004, 2) if ab is None else ab
-    kept: dict[str, object] = {"warm": WARM, "sensors": [SENSOR], "plans": PLANS} | more
+    kept: dict[str, object] = {"warm": WARM, "sensors": [SENSOR], "plans": PLANS, "clocks": CLOCKS} | more
     return Session(aa=group_quads(aa, "aa"), ab=group_quads(ab, "ab"), **kept)
 
 
@@ -123,24 +127,25 @@ def test_outliers_are_counted_against_a_robust_sd() -> None:
     assert not any("robust sd" in reason for reason in cell(session(ab=spikes(20))).reasons)
 
 
-def test_steal_heat_and_clocks() -> None:
+def test_steal_and_heat() -> None:
     stolen = [replace(s, steal=0.02) for s in samples("ab", 0.004, 2)]
     aa = [replace(s, steal=0.001) for s in samples("aa", 0.004, 1)]
     assert "steal during the samples 1.05 %, above 1.00 %" in cell(session(aa=aa, ab=stolen)).reasons
-    for name in ("thermal", "clocks", "load per core"):
+    for name in ("thermal", "load per core"):
         hot = SENSOR | {"name": name, "value": 2.0, "status": "dirty", "when": "postflight"}
         assert cell(session(sensors=[hot])).reasons == (f"postflight: {name} 2, limit 0",)
         assert (cell(session(sensors=[hot]), name="shared").state == "stable") is (name == "load per core")
 
 
 def test_what_cannot_be_read_is_said_and_never_taken_for_good() -> None:
-    blind = [SENSOR | {"name": name, "value": None, "status": "not judged"} for name in ("thermal", "clocks")]
+    blind = [SENSOR | {"name": name, "value": None, "status": "not judged"} for name in ("thermal",)]
     dark = [[replace(s, steal=None) for s in samples(part, 0.004, 1)] for part in ("aa", "ab")]
-    found = cell(session(dark[0], dark[1], sensors=blind))
+    found = cell(session(dark[0], dark[1], sensors=blind, clocks=()))
     assert found.state == "stable"
     assert set(found.notes) == {
-        "steal during the samples not judged (cannot be read)",
-        "not judged (cannot be read): thermal, clocks",
+        "steal during the samples not judged: this machine does not report it",
+        "not judged (this machine does not report it): thermal",
+        "clocks not judged: this machine does not report it",
     }
 
 
@@ -173,3 +178,21 @@ def test_rows_of_another_protocol_are_found(metric: str) -> None:
     assert any("is not the coin's" in reason for reason in cell(session(ab=fixed), metric).reasons)
     kept = [replace(s, pid=1 + (s.role == "base"), process_started=0.0) for s in ab]
     assert "no relaunch: ab launch 1 and ab launch 2 share process" in cell(session(ab=kept), metric).reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("mhz", "reasons", "notes"),
+    [
+        ((3000.0, 3010.0, 2990.0, 3001.0, 3002.0, 3003.0), (), ()),
+        ((3000.0, 3000.0, 2950.0, 2900.0, 2700.0, 2700.0), ("clocks of thirds differ by 11.1 %, above 3.0 %",), ()),
+        ((2445.0,) * 9, (), ("clocks: always 2445 MHz, which may be a nominal one: no slowdown would show",)),
+        ((3000.0, 3000.0), (), ("clocks not judged: this machine does not report it",)),
+    ],
+)
+def test_clocks_are_judged_over_the_session(
+    mhz: tuple[float, ...], reasons: tuple[str, ...], notes: tuple[str, ...]
+) -> None:
+    """Catches a limit of the clock that judges nothing, and a constant one that is taken for a proof."""
+    found = cell(replace(session(), clocks=mhz))
+    assert found.reasons == reasons
+    assert tuple(note for note in found.notes if "clocks" in note) == notes

@@ -151,6 +151,31 @@ def test_joblib_runs_jobs_as_processes_of_their_own(tmp_path: Path, monkeypatch:
     assert {outcome for _, outcome, _ in rows()} == {"started", "finished", "failed"}
 
 
+def test_each_end_is_recorded_when_it_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches ends that are kept until the last job's: the first job ends only once the others' stand recorded."""
+    done = tmp_path / "sweep-1" / "sweep.json"
+    wait = (
+        "import json, sys, time\n"
+        "for _ in range(600):\n"
+        "    try:\n"
+        "        if len(json.load(open(sys.argv[1]))['ended']) == 2: sys.exit(0)\n"
+        "    except OSError:\n"
+        "        pass\n"
+        "    time.sleep(0.05)\n"
+        "sys.exit('the others were not recorded')\n"
+    )
+
+    def command(name: str, profile: str, blas: str, job: Job) -> list[str]:
+        return [sys.executable, "-c", wait if job.number == 0 else "print('done')", str(done)]
+
+    monkeypatch.setattr(launch, "command_of", command)
+    said: list[str] = []
+    ends = run_parallel("kv8", "quick", "bundled", small_jobs(tmp_path), "joblib", 2, said.append)
+    assert [(end.number, end.outcome) for end in ends] == [(0, "finished"), (1, "finished"), (2, "finished")]
+    assert said[-1].startswith("job 1 of 3 finished")
+    assert [number for number, outcome, _ in rows() if outcome == "finished"][-1] == 0
+
+
 def test_a_launcher_that_is_not_installed_says_how(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(errors.MissingTool, match="pip install ray"):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sqlite3
-from contextlib import closing
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from datetime import date
 from pathlib import Path
 
@@ -12,6 +16,7 @@ from alembic import command
 from alembic.config import Config
 from lab_fakes import Bytes, Machine, gate_that_says, model_folder
 from sqlalchemy import create_engine
+from sqlalchemy.exc import SQLAlchemyError
 
 from engine import machine
 from lab import run, store, trouble
@@ -209,3 +214,97 @@ def test_a_run_on_a_full_disk_keeps_every_sample(tmp_path: Path, monkeypatch: py
         session = again.sessions("kv8")[0]
         assert len(again.samples(session.id)) == world.samples > 5
         assert again.outcome(session.id) == "failed"
+
+
+@pytest.mark.parametrize("content", [b"# notes\n", b"\x7fELF" + bytes(5000)])
+def test_a_file_that_is_no_database_is_refused_and_not_copied(tmp_path: Path, content: bytes) -> None:
+    """Catches a copy of whatever file FRONTIER_DB names by mistake."""
+    path = tmp_path / "notes.txt"
+    path.write_bytes(content)
+    for read_only in (True, False):
+        with pytest.raises(BadDatabase, match="not an SQLite database, it begins with"):
+            Store.open(str(path), read_only=read_only)
+    assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("notes.txt", content)]
+
+
+def test_a_copy_that_stays_partial_is_not_called_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches half a copy that the next opening takes for a whole one."""
+    broken = break_pages(path)
+    really = trouble.shutil.copy2
+
+    def half(source: Path, target: Path) -> None:
+        target.write_bytes(Path(source).read_bytes()[:100])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(trouble.shutil, "copy2", half)
+    with pytest.raises(BadDatabase, match=r"no copy could be made \(No space left on device\)"):
+        Store.open(str(path))
+    assert not list(path.parent.glob("*corrupt*"))
+    monkeypatch.setattr(trouble.shutil, "copy2", really)
+    with pytest.raises(BadDatabase, match="is a copy"):
+        Store.open(str(path))
+    (copy,) = path.parent.glob("lab.sqlite.corrupt-*")
+    assert copy.read_bytes() == broken
+
+
+@contextmanager
+def nobody_writes(folder: Path) -> Iterator[None]:
+    """The folder and its files as another user finds them who may only read; root is one for a moment."""
+    for each in (*folder.iterdir(), folder):
+        each.chmod(0o555 if each.is_dir() else 0o444)
+    me = os.geteuid()
+    try:
+        if me == 0:
+            os.seteuid(65534)
+        yield
+    finally:
+        os.seteuid(me)
+        folder.chmod(0o755)
+
+
+@pytest.fixture
+def shared_folder() -> Iterator[Path]:
+    """One that any user reaches: those of the tests are private."""
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_a_read_only_database_is_read_and_nothing_is_left_beside_it(shared_folder: Path) -> None:
+    """Catches a view that needs to write: a journal mode, a lock, a schema that is there already."""
+    path = shared_folder / "lab.sqlite"
+    with Store.open(str(path)) as opened:
+        opened.add(crumb("kept"))
+    before = {file.name: file.read_bytes() for file in shared_folder.iterdir()}
+    with nobody_writes(shared_folder):
+        with pytest.raises(sqlite3.Error):
+            sqlite3.connect(path).execute("CREATE TABLE t (id INTEGER)")
+        found = store.existing(str(path))
+        assert found is not None
+        with found:
+            assert [row.text for row in found.rows(BreadcrumbRow)] == ["kept"]
+            with pytest.raises(SQLAlchemyError):
+                found.add(crumb("more"))
+    assert {file.name: file.read_bytes() for file in shared_folder.iterdir()} == before
+
+
+def test_an_older_schema_that_is_read_only_is_said(shared_folder: Path) -> None:
+    path = shared_folder / "lab.sqlite"
+    at_revision(path, "0001")
+    with nobody_writes(shared_folder), pytest.raises(BadDatabase, match="schema 0001, older than this version's"):
+        store.existing(str(path))
+    found = store.existing(str(path))  # here it can be migrated
+    assert found is not None
+    found.close()
+    assert (shared_folder / "lab.sqlite.schema-0001").is_file()
+
+
+def test_reading_does_not_wait_for_a_run(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a view that takes the lock of a writer."""
+    monkeypatch.setattr(store, "LOCK_WAIT_S", 0.1)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        found = store.existing(str(path))
+        assert found is not None
+        with found:
+            assert found.rows(BreadcrumbRow)
