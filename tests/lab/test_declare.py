@@ -93,6 +93,12 @@ def test_a_name_that_ended_is_not_used_again(tree: Tree) -> None:
 
 def test_an_arm_states_every_lever_of_the_engine() -> None:
     config = arm_of(["compile=step", "blas=bundled", "mlx_compile=off"], "--candidate").stack_config("m", "openblas")
-    assert config.levers == (("fuse", "none"), ("compile", "step"), ("argmax", "full"), ("recurrence", "fast"))
+    assert config.levers == (
+        ("fuse", "none"),
+        ("compile", "step"),
+        ("argmax", "full"),
+        ("ops", "mlx"),
+        ("recurrence", "fast"),
+    )
     assert (config.blas, config.compile) == ("bundled", False)
     assert arm_of(["stack=mlx-lm"], "--base").stack_config("m", "openblas").levers == ()
