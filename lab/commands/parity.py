@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from engine import errors
 from lab.console import Output, progress_callback, wide_console
 
 if TYPE_CHECKING:
-    from oracles.parity import CellResult
+    from oracles.parity import Cell, CellResult
 
 HELP = "run the engine and an oracle on the same probes now and compare every value"
 EXAMPLE = "frontier parity --model smollm2-135m-instruct --quick"
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
 
     suite = args.suite or ("model" if args.model else "tiny")
     started = time.monotonic()
-    make = {
+    make: dict[str, Callable[..., list[Cell]]] = {
         "tiny": tiny_cells,
         "kv": kv_cells,
         "batch": batch_cells,

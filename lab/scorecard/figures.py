@@ -238,7 +238,7 @@ def history(points: Sequence[Point], theme: Theme, narrow: bool) -> Figure:
     low, high = span(ratios_)
     axes.set_ylim(min(low, 0.98), max(high, 1.02))
     axes.set_xlim(-0.5, len(points) - 0.5)
-    every = max(1, -(-len(points) // (4 if narrow else 10)))
+    every = max(1, -(-len(points) // (3 if narrow else 9)))
     shown = range(0, len(points), every)
     axes.set_xticks(list(shown), [f"{points[i].code[:7]}\n{points[i].day}" for i in shown])
     axes.grid(visible=False, axis="x")
@@ -292,6 +292,11 @@ def _said(rows: Sequence[Row], *names: str) -> str:
     )
 
 
+def _ratio_words(row: Row) -> str:
+    named = (("decode", row.cell("decode_ratio").value), ("prefill", row.cell("prefill_ratio").value))
+    return ", ".join(f"{what} {value:.2f}" for what, value in named if value is not None)
+
+
 def _not_drawn(card: ModelCard, shown: Sequence[Row]) -> str:
     left = [row.name for row in card.rows if row not in shown]
     more = "" if len(left) <= MOST_NAMES else f" and {len(left) - MOST_NAMES} more"
@@ -309,13 +314,13 @@ def draw(card: ModelCard) -> list[Drawing]:
         found.append(
             drawing(card, "frontier", "Speed and memory", caption, alt, lambda t, n: speed_memory(rows, context, t, n))
         )
-    compared = [row for row in card.rows if not row.why_not and row.cell("decode_ratio").estimate is not None]
+    compared = [row for row in card.rows if _known(row, "decode_ratio") or _known(row, "prefill_ratio")]
     if compared:
         first = compared[:MOST_ROWS]
         cut = f" The first {MOST_ROWS} of {len(compared)} recipes; the table has all." if first != compared else ""
         caption = f"Paired by {card.unit}. A bar that crosses the line shows no difference. {CUT_OFF}{cut}"
         title = f"Speed against {REFERENCE.stack}"
-        alt = "; ".join(f"{row.name}: decode {row.cell('decode_ratio').value:.2f}" for row in first)
+        alt = "; ".join(f"{row.name}: {_ratio_words(row)}" for row in first)
         found.append(drawing(card, "ratios", title, caption, alt, lambda t, n: ratios(first, t, n)))
     scored = [row for row in card.rows if _known(row, "kv_bytes", "kl_nats")]
     if scored:

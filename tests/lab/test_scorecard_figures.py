@@ -14,6 +14,7 @@ from lab.estimate import Estimate
 from lab.ink import DASHES, PNG, STACK_COLOURS, SVG, themed
 from lab.recipes import RECIPES, RecipeSpec
 from lab.scorecard import figures
+from lab.scorecard.build import build_model
 from lab.scorecard.card import Cell, ModelCard
 
 PAPER = ("#ffffff", "#1c1d1b")
@@ -120,7 +121,11 @@ def test_absent_and_endless_intervals_are_drawn_sensibly(card: ModelCard) -> Non
     assert low < 0 < high
 
 
-def test_what_is_not_drawn_is_named_and_nothing_to_draw_is_no_figure(card: ModelCard) -> None:
+def test_what_is_not_drawn_is_named_and_nothing_to_draw_is_no_figure(
+    card: ModelCard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(figures, "svg_of", lambda figure: '<svg viewBox="0 0 1 1"></svg>')
+    monkeypatch.setattr(figures, "png_of", lambda figure: b"")
     run = invented_run(RECIPES)
     lost = tuple(replace(s, peak_bytes=None) if s.recipe == "optiq kv4" else s for s in run.samples)
     drawn = {drawing.name: drawing for drawing in figures.draw(model_of(replace(run, samples=lost)))}
@@ -132,8 +137,6 @@ def test_what_is_not_drawn_is_named_and_nothing_to_draw_is_no_figure(card: Model
 def test_history_thins_its_ticks() -> None:
     first = invented_run(RECIPES[:2])
     runs = [replace(first, uid=f"{i:03d}", arms_sha256=f"{i:064d}", git_sha=f"{i:040d}") for i in range(60)]
-    from lab.scorecard.build import build_model
-
     card = build_model(runs)
     assert card is not None
     assert len(card.history) == 60

@@ -13,7 +13,7 @@ from scorecard_fakes import KEY, filled
 
 from engine import errors
 from lab.console import Output
-from lab.scorecard import serve
+from lab.scorecard import files, serve
 from lab.store import Store
 
 
@@ -46,8 +46,9 @@ def test_pages_are_served_and_nothing_else_and_nothing_is_taken() -> None:
     assert found[2].content == b""
 
 
-def test_what_is_served_is_a_copy_as_it_is_now(database: Path, tmp_path: Path) -> None:
+def test_what_is_served_is_a_copy_as_it_is_now(database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that only the write-ahead log holds are in it; writing to the real database does not change it."""
+    monkeypatch.setattr(files, "draw", lambda card: [])
     with Store.open(str(database)) as store:
         copy = serve.snapshot(store, tmp_path)
         with sqlite3.connect(f"file:{copy}?immutable=1", uri=True) as db:
