@@ -42,12 +42,10 @@ DPI = 150
 
 @dataclass(frozen=True)
 class Look:
-    """How one stack is drawn. side: its offset in points where stacks would lie on each other; ring: marker size of
-    nested markers."""
+    """How one stack is drawn. ring: the size of its markers where stacks lie within each other."""
 
     ink: str
     dash: str | tuple[float, tuple[float, ...]]
-    side: float
     ring: float
 
 
@@ -62,13 +60,11 @@ class Theme:
 
     def looks(self, stacks: Sequence[str]) -> dict[str, Look]:
         """Each stack's look, by its place; with more stacks than colours these begin anew with another dash."""
-        count, middle = len(self.stacks), (len(stacks) - 1) / 2
-        step = min(6.0, 18.0 / max(1, len(stacks)))
+        count = len(self.stacks)
         return {
             stack: Look(
                 ink=self.stacks[i % count],
                 dash=DASHES[(i + i // count) % len(DASHES)],
-                side=step * (i - middle),
                 ring=max(5.0, 13.0 - 4.0 * i),
             )
             for i, stack in enumerate(stacks)

@@ -116,7 +116,8 @@ class ModelCard:
 
 @dataclass(frozen=True)
 class Suite:
-    """One parity suite. Counts are None where no run of it is stored; faulty ones are listed in words."""
+    """One parity suite. Counts are None where no run of it is stored; faulty ones are listed in words. taken_in: `at`
+    is when its recorded file came into the database."""
 
     name: str
     about: str
@@ -129,6 +130,7 @@ class Suite:
     faulty: int | None = None
     run: str = ""
     faults: tuple[str, ...] = ()
+    taken_in: bool = False
 
     @property
     def ok(self) -> bool | None:

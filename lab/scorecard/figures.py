@@ -22,6 +22,8 @@ from oracles.contract import STACKS
 MOST_ROWS = 30  # of the figures with a line for each recipe
 MOST_NAMES = 8  # of a legend
 LABEL_CHARS = 30
+NEAR = 0.03  # of the axis: values closer than this are drawn beside each other
+SIDE_STEP, WIDEST_SIDE = 7.0, 56.0  # points between neighbours, and in all
 CUT_OFF = "Bars that pass half or double their value are cut off."
 
 
@@ -125,13 +127,32 @@ def _of(row: Row, name: str) -> Estimate:
     return found
 
 
+def apart(values: Sequence[float]) -> list[float]:
+    """Offsets in points that keep the markers of nearly equal values beside each other, in the order given."""
+    near = NEAR * (max(values) - min(values)) if values else 0.0
+    order = sorted(range(len(values)), key=lambda i: (values[i], i))
+    groups: list[list[int]] = []
+    for i in order:
+        if groups and values[i] - values[groups[-1][0]] <= near:
+            groups[-1].append(i)
+        else:
+            groups.append([i])
+    found = [0.0] * len(values)
+    for group in groups:
+        step = min(SIDE_STEP, WIDEST_SIDE / len(group))
+        for place, i in enumerate(sorted(group)):
+            found[i] = step * (place - (len(group) - 1) / 2)
+    return found
+
+
 def speed_memory(rows: Sequence[Row], context: int, theme: Theme, narrow: bool) -> Figure:
     """Decode speed over peak memory; filled markers stand on the frontier."""
     figure, axes = bare(theme, NARROW_IN if narrow else WIDE_IN, 3.5 if narrow else 3.9)
     looks, markers = theme.looks(stacks_of(rows)), markers_of(rows)
-    for row in rows:
+    sides = apart([_of(row, "peak_bytes").value for row in rows])
+    for row, offset in zip(rows, sides, strict=True):
         x, y, look = _of(row, "peak_bytes").scaled(1 / 2**20), _of(row, "decode_tok_s"), looks[row.spec.stack]
-        side = ScaledTranslation(look.side / 72, 0, figure.dpi_scale_trans)
+        side = ScaledTranslation(offset / 72, 0, figure.dpi_scale_trans)
         drawn = axes.errorbar(
             [x.value],
             [y.value],
@@ -209,7 +230,7 @@ def size_quality(rows: Sequence[Row], context: int, theme: Theme, narrow: bool) 
         x, y, look = _of(row, "kv_bytes").scaled(1 / 2**20), _of(row, "kl_nats"), looks[row.spec.stack]
         drawn = axes.errorbar(
             [x.value], [y.value], yerr=_bars(y), fmt=markers[row.spec.kv], ms=look.ring, mfc="none", mec=look.ink,
-            mew=1.4, ecolor=look.ink,
+            mew=1.4, ecolor=look.ink, clip_on=False,
         )  # fmt: skip
         for bar in drawn[2]:
             bar.set_linestyle(look.dash)
@@ -242,7 +263,7 @@ def history(points: Sequence[Point], theme: Theme, narrow: bool) -> Figure:
     shown = range(0, len(points), every)
     axes.set_xticks(list(shown), [f"{points[i].code[:7]}\n{points[i].day}" for i in shown])
     axes.grid(visible=False, axis="x")
-    _label(axes, theme, "commit, in the order of measuring", _axis(f"decode over {REFERENCE.stack}", "more", True))
+    _label(axes, theme, "commit, in the order of measuring", _axis("decode ratio", "more", True))
     return figure
 
 
@@ -309,7 +330,7 @@ def draw(card: ModelCard) -> list[Drawing]:
     rows = [row for row in card.rows if _known(row, "peak_bytes", "decode_tok_s")]
     if rows:
         caption = "Filled markers stand on the frontier, hollow ones do not. Bars are 95 % intervals; memory is "
-        caption += f"counted, has none, and stacks of one value stand side by side. {CUT_OFF}{_not_drawn(card, rows)}"
+        caption += f"counted, has none, and nearly equal ones stand side by side. {CUT_OFF}{_not_drawn(card, rows)}"
         alt = _said(rows, "decode_tok_s", "peak_bytes")
         found.append(
             drawing(card, "frontier", "Speed and memory", caption, alt, lambda t, n: speed_memory(rows, context, t, n))

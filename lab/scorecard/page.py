@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -36,29 +37,35 @@ SAMPLE_COLUMNS = ("decode_tok_s", "prefill_tok_s", "ttft_ms", "peak_bytes", "rss
 
 @dataclass(frozen=True)
 class Marked:
-    """A table with the number of the footnote of each grey cell, and the footnotes."""
+    """A table with the numbers of the footnotes of its grey cells, and the footnotes: each kind of reason once. What
+    was measured in a cell stands with its samples."""
 
     table: Table
     notes: tuple[str, ...]
-    numbers: Mapping[str, int]
 
     @classmethod
     def of(cls, table: Table) -> Marked:
-        grey = [entry for row in table.rows for entry in row if entry.grey and entry.reasons]
-        notes = tuple(dict.fromkeys("; ".join(entry.reasons) for entry in grey))
-        return cls(table, notes, {note: i + 1 for i, note in enumerate(notes)})
+        grey = [entry for row in table.rows for entry in row if entry.grey]
+        return cls(table, tuple(dict.fromkeys(general(reason) for entry in grey for reason in entry.reasons)))
 
-    def number(self, entry: Entry) -> int:
-        """The footnote of an entry; 0 for none."""
-        return self.numbers.get("; ".join(entry.reasons), 0) if entry.grey else 0
+    def numbers(self, entry: Entry) -> list[int]:
+        """The footnotes of an entry."""
+        kinds = {general(reason) for reason in entry.reasons} if entry.grey else set()
+        return [i + 1 for i, note in enumerate(self.notes) if note in kinds]
+
+
+def general(reason: str) -> str:
+    """A reason without what was measured: `sd 44.6 %, above 12.0 %` is `sd above 12.0 %`."""
+    return re.sub(r" (?:[\d.]+ %|unbounded), above ", " above ", reason)
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the numbers of one recipe were made of."""
+    """What the numbers of one recipe were made of. grey: (what, why) of each number that is unstable or absent."""
 
     anchor: str
     recipe: str
+    grey: tuple[tuple[str, str], ...]
     samples: tuple[tuple[str, Sample], ...]
     kl_units: tuple[float, ...]
     kl_run: str
@@ -69,7 +76,8 @@ def evidence(card: ModelCard, row: Row) -> Evidence:
     samples = tuple((run.uid, s) for run in card.runs for s in run.samples if s.recipe == row.name)
     quality = card.newest.quality.get(row.name)
     units = quality.kl_units if quality else ()
-    return Evidence(recipe_anchor(card, row.name), row.name, samples, units, card.newest.uid if quality else "")
+    grey = tuple((name, "; ".join(cell.reasons)) for name, cell in row.cells.items() if cell.state != "stable")
+    return Evidence(recipe_anchor(card, row.name), row.name, grey, samples, units, card.newest.uid if quality else "")
 
 
 def run_commands(run: Run) -> str:

@@ -246,6 +246,7 @@ def parity_table(suites: Sequence[Suite]) -> Table:
             for name, count in (("equal", suite.equal), ("not_run", suite.not_run), ("faulty", suite.faulty))
         ]
         when = suite.at[:16].replace("T", " ") or "not run on this kind of machine"
+        when = f"taken in {when}" if suite.taken_in else when
         about = Entry(suite.name, suite.name, under=(suite.about,))
         rows.append((about, *counts, said(when), said(suite.code), said(suite.machine_key), said(suite.command)))
     note = "A cell is equal where every value is, with no tolerance. Not run: the oracle cannot, or none has it."

@@ -155,6 +155,7 @@ def _recorded(row: GoldenRow, known: Known) -> Suite:
         about=known.about,
         command=known.command,
         at=row.at,
+        taken_in=True,
         code=str(held["commit"])[:12],
         machine_key=row.machine_key,
         equal=int(held["equal"]),

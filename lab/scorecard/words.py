@@ -21,6 +21,8 @@ def compare(cell: Cell, faster: str, slower: str, subject: str) -> str:
     if e.high / e.low > TOO_WIDE:
         ends = f"wider than ×{TOO_WIDE:.0f}: the machine was too busy"
     span = f"{e.value:.2f}× (95 % interval {ends})"
+    if cell.state != "stable":
+        return f"{subject}: {span}, unstable, so nothing is claimed"
     if e.low > 1:
         return f"{subject}: {faster}, {span}"
     if e.high < 1:
@@ -46,6 +48,8 @@ def headline(card: ModelCard) -> str:
     if e.low <= 1 <= e.high:
         return f"No difference shown in decode speed between the engine and {stack}"
     claim = f"he engine decodes {e.value:.2f}× as fast as {stack}"
+    if cell.state != "stable":
+        return f"Unstable here, no verdict: t{claim}"
     return f"T{claim}" if decides(card, row) else f"Screened, not decided: t{claim}"
 
 

@@ -243,12 +243,13 @@ def test_words_claim_no_more_than_the_interval_and_the_class(card: ModelCard, fu
 
     assert base.estimate is not None
     assert "No difference shown" in said(0.9, 1.1)
-    assert said(1.02, 1.1) == "Screened, not decided: the engine decodes 1.05× as fast as mlx-lm"
+    assert said(1.02, 1.1) == "Unstable here, no verdict: the engine decodes 1.05× as fast as mlx-lm"
     assert "noisy" in said(0.1, 9.0)
     assert "no interval" in said(None, None)
     assert said(1.02, 1.1, "stable", full) == "The engine decodes 1.05× as fast as mlx-lm"
     assert said(1.02, 1.1, "stable").startswith("Screened"), "a quick profile decides nothing"
     lines = findings(card)
+    assert any("unstable, so nothing is claimed" in line for line in lines)
     assert any("kv4 makes the KV cache" in line for line in lines)
     assert any(line.startswith("Screened, not decided: on the frontier") for line in lines)
     assert any("The speed of every recipe is unstable" in line for line in lines)

@@ -98,6 +98,7 @@ class Stub:
         model.mkdir()
         (model / "config.json").write_text("{}")
         monkeypatch.setattr(measuring, "resolve_model", lambda name, progress: str(model))
+        monkeypatch.setattr(measuring, "names", lambda: ["fuse", "kv8"])
         monkeypatch.setattr(prints, "take", fingerprint)
         monkeypatch.setattr(ceilings, "measure", lambda blas: CEILINGS)
         monkeypatch.setattr(ceilings, "read_artifact", lambda folder: DENSE)

@@ -86,6 +86,18 @@ def test_points_on_the_frontier_are_filled_and_markers_tell_schemes(card: ModelC
     assert filled == sum(bool(row.on_frontier) for row in rows)
 
 
+def test_nearly_equal_values_stand_beside_each_other() -> None:
+    """Planted breaks: stacks of one memory on top of each other; a far point moved."""
+    offsets = figures.apart([100.0, 100.1, 150.0, 100.0])
+    assert offsets[2] == 0
+    near = [offsets[i] for i in (0, 1, 3)]
+    assert near == sorted(near)
+    assert min(b - a for a, b in itertools.pairwise(near)) == figures.SIDE_STEP
+    many = figures.apart([1.0] * 200)
+    assert max(many) - min(many) <= figures.WIDEST_SIDE
+    assert figures.apart([]) == []
+
+
 def test_a_legend_never_lies_over_points(card: ModelCard) -> None:
     """It stands above the axes, in both widths."""
     for narrow in (False, True):
