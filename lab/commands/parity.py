@@ -44,12 +44,14 @@ def run(args: argparse.Namespace) -> int:
         return show_faults(out)
     if args.model and args.suite in ("tiny", "kv", "batch"):
         raise errors.InvalidValue("--suite", args.suite, "model or all together with --model")
+    from lab.store import Store
     from oracles.batch_suite import batch_cells
     from oracles.kv_suite import kv_cells
     from oracles.matrix import model_cells, tiny_cells
     from oracles.parity import BAD, run_cells
 
     suite = args.suite or ("model" if args.model else "tiny")
+    Store.open().close()  # a database that cannot take the results is told of before minutes are spent on them
     started = time.monotonic()
     make: dict[str, Callable[..., list[Cell]]] = {
         "tiny": tiny_cells,
@@ -66,13 +68,13 @@ def run(args: argparse.Namespace) -> int:
         for result in run_cells(cells, blas=args.blas, bisect=args.bisect):
             results.append(result)
             progress("parity cells", len(results), len(cells))
-    keep(results, {name: len(part) for name, part in parts.items()}, args)
     counts = Counter(result.status for result in results)
     print_table(out, [result.as_dict() for result in results])
     seconds = time.monotonic() - started
     summary = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
     out.line(f"{len(results)} cells: {summary}; BLAS {args.blas}; {seconds:.0f} s")
     ok = not any(counts[status] for status in BAD)
+    keep(results, {name: len(part) for name, part in parts.items()}, args)
     rows = [result.as_dict() for result in results]
     out.document({"suite": suite, "blas": args.blas, "ok": ok, "counts": dict(counts), "cells": rows})
     return 0 if ok else 1

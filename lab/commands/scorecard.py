@@ -99,7 +99,7 @@ def write_pages(opened: object, args: argparse.Namespace, out: Output) -> int:
 
     assert isinstance(opened, Store)
     pages = []
-    for key in keys_to_show(opened, args.machine):
+    for key in keys_to_show(opened, args.machine, args.models):
         card = load(opened, key, args.models)
         page = write_report(card, args.out)
         for model in card.models:

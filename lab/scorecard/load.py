@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from engine import errors
 from lab.scorecard.build import build_model
 from lab.scorecard.card import Scorecard
 from lab.scorecard.experiments import read_experiments
@@ -18,10 +19,11 @@ from lab.tables import MachineRow
 MEASURE = "frontier scorecard --measure"
 
 
-def keys_to_show(store: Store, key: str | None) -> list[str]:
-    """`key`, else every machine key with something to show.
+def keys_to_show(store: Store, key: str | None, models: Sequence[str] = ()) -> list[str]:
+    """`key`, else every machine key with something to show; with `models` those where all of them were measured.
 
-    Raises `UnknownField` for a key of which there is nothing, `NothingMeasured` where there is nothing at all.
+    Raises `UnknownField` for a key of which there is nothing and for models that no key has together,
+    `NothingMeasured` where there is nothing at all.
     """
     if key is not None:
         require_key(store, key)
@@ -29,7 +31,12 @@ def keys_to_show(store: Store, key: str | None) -> list[str]:
     shown = [each for each in machine_keys(store) if read_runs(store, each) or read_experiments(store, each)[1]]
     if not shown:
         raise NothingMeasured(f"{store.url}: no run of the scorecard and no decision in it yet; run: {MEASURE}")
-    return shown
+    names = {each: {n for run in read_runs(store, each) for n in (run.model, run.timing_model)} for each in shown}
+    fitting = [each for each in shown if set(models) <= names[each]]
+    if not fitting:
+        known = sorted(set().union(*names.values()))
+        raise errors.UnknownField("models measured on one machine", " ".join(models), known or ["none yet"])
+    return fitting
 
 
 def load(store: Store, key: str, models: Sequence[str] = ()) -> Scorecard:

@@ -56,7 +56,7 @@ def snapshot(store: Store, folder: Path) -> Path:
 
 def pages(store: Store, key: str | None, models: Sequence[str]) -> dict[str, bytes]:
     """Every file of the pages that are asked for, by its path."""
-    keys = keys_to_show(store, key)
+    keys = keys_to_show(store, key, models)
     found = {f"/{each}/{name}": data for each in keys for name, data in render(load(store, each, models)).items()}
     return {"/": index(keys).encode(), **found}
 

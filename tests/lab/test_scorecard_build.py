@@ -267,6 +267,13 @@ def test_unknown_keys_and_models_list_the_known_and_nothing_is_an_error(tmp_path
         with pytest.raises(errors.UnknownField, match="smollm2-135m-instruct"):
             load(store, KEY, ["llama"])
         assert len(load(store, KEY, [MODEL]).models) == 1
+        assert keys_to_show(store, None, [MODEL]) == [KEY, "linux-x86_64-cuda-sm90"]
+        with pytest.raises(errors.UnknownField, match=f"unknown 'llama'; known: {MODEL}"):
+            keys_to_show(store, None, ["llama"])
+        other = replace(new_run(fingerprint("darwin-arm64-apple-m4"), PROFILE), model="llama")
+        with RunRecord.begin(store, other):
+            pass
+        assert keys_to_show(store, None, ["llama"]) == ["darwin-arm64-apple-m4"]
 
 
 def test_the_same_database_gives_the_same_card(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def server(status: int = 200, models: bool = True, pause_s: float = 0.01, **usag
             self.wfile.write(body)
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
-        thread = threading.Thread(target=running.serve_forever, daemon=True)
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()
         yield f"http://127.0.0.1:{running.server_address[1]}/v1"
         running.shutdown()

@@ -10,10 +10,11 @@ from scorecard_fakes import KEY, add_decision, cell_result, fingerprint
 
 from engine import errors
 from lab.scorecard.experiments import read_experiments
-from lab.scorecard.sheets import experiments_table, parity_table
+from lab.scorecard.scores import read_scores
+from lab.scorecard.sheets import experiments_table, parity_table, scores_table
 from lab.scorecard.suites import SUITES, read_suites, record_architectures, record_suite, with_blas
 from lab.store import Store, now
-from lab.tables import BreadcrumbRow, ExperimentRow
+from lab.tables import BreadcrumbRow, EvalItemRow, EvalRunRow, ExperimentRow
 
 COMMAND = "frontier parity --suite kv"
 
@@ -83,6 +84,39 @@ def test_recorded_architectures_are_taken_in_once_and_shown(store: Store, tmp_pa
     record_architectures(store, path)
     assert read_suites(store, KEY)[-1].faulty == 0
     record_architectures(store, tmp_path / "none.json")
+
+
+def test_scores_of_the_pages_models_with_intervals_floor_and_what_was_not_run(store: Store) -> None:
+    """Planted breaks: an older run of a task, another model's score, a share printed as percent twice."""
+    fields = {"version": 1, "group_size": 4, "margin": 0.02, "template_sha256": "t", "packages": {}, "started": now()}
+    code = {"git_sha": "5" * 40, "dirty": False}
+    runs = (("old", "m", 0.0), ("new", "m", 0.0), ("chance", "m", 0.25), ("other", "x", 0.0))
+    for sha, model, chance in runs:
+        task = "arc_easy" if sha == "chance" else "lambada"
+        row = EvalRunRow(
+            sha256=sha, task=task, items=5, chance=chance, backend={"stack": "engine"}, label=f"{model} native",
+            model=model, code=code, **fields,
+        )  # fmt: skip
+        run = store.add(row)
+        texts = dict.fromkeys(("cluster", "prompt_sha256", "output", "output_sha256", "extracted", "finish_reason"), "")
+        counts = {"prompt_ids": [], "prompt_tokens": 1, "tokens": 1, "group_index": 0}
+        for i in range(5):
+            last = i == 4
+            score = 0.0 if last or sha == "old" else float(i < 3)
+            why = "no sandbox" if last else ""
+            store.add(EvalItemRow(eval_run_id=run, item=str(i), score=score, why=why, not_run=last, **texts, **counts))
+    scores = read_scores(store, {"m"})
+    assert [(s.task, s.run, s.judged, s.score) for s in scores] == [
+        ("arc_easy", "chance", 4, 0.75),
+        ("lambada", "new", 4, 0.75),
+    ]
+    at_floor, whole = scores_table(scores).rows
+    assert whole[3].text == "75.0"
+    assert whole[3].low is not None
+    assert whole[3].low < 75 < (whole[3].high or 0)
+    assert whole[3].reasons == ("incomplete: 4 of 5 items judged",)
+    assert at_floor[3].link == "eval-chance"
+    assert scores[0].facts["Commit"] == "5" * 12
 
 
 def test_open_and_decided_experiments_with_verdict_row_and_evidence(store: Store) -> None:
