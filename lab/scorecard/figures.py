@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import ScaledTranslation
 
 from lab.estimate import Estimate
-from lab.ink import MARKERS, NARROW_IN, PNG, POINTS, SVG, WIDE_IN, Look, Theme, alone, bare, png_of, svg_of, themed
+from lab.ink import MARKERS, NARROW_IN, PNG, POINTS, SVG, WIDE_IN, Theme, alone, bare, png_of, svg_of, themed
 from lab.metrics import metric, show
 from lab.recipes import REFERENCE
 from lab.scorecard.card import ModelCard, Point, Row
@@ -20,7 +20,8 @@ from lab.scorecard.sheets import anchor
 from oracles.contract import STACKS
 
 MOST_ROWS = 30  # of the figures with a line for each recipe
-MOST_NAMES = 8  # of a legend
+MOST_NAMES = 6  # of stacks, and of schemes, in a legend
+CHAR_POINTS, HANDLE_POINTS, LINE_IN = 5.2, 42.0, 0.18  # of a legend's entry: a character, its sample, its height
 LABEL_CHARS = 30
 NEAR = 0.03  # of the axis: values closer than this are drawn beside each other
 SIDE_STEP, WIDEST_SIDE = 7.0, 56.0  # points between neighbours, and in all
@@ -92,19 +93,31 @@ def _legend(figure: Figure, theme: Theme, handles: list[Line2D], columns: int) -
         text.set_color(theme.ink)
 
 
-def _key(figure: Figure, theme: Theme, rows: Sequence[Row], looks: dict[str, Look], narrow: bool) -> None:
-    """What colours, dashes and markers stand for."""
-    names = list(looks)[:MOST_NAMES]
+def _entries(theme: Theme, rows: Sequence[Row], narrow: bool) -> list[Line2D]:
+    """What colours, dashes and markers stand for, in few entries."""
+    looks, markers = theme.looks(stacks_of(rows)), markers_of(rows)
     most = 16 if narrow else LABEL_CHARS
-    handles = [Line2D([], [], color=looks[s].ink, ls=looks[s].dash, lw=1.6, label=shortened(s, most)) for s in names]
-    for kv, marker in list(markers_of(rows).items())[:MOST_NAMES]:
+    handles = [
+        Line2D([], [], color=look.ink, ls=look.dash, lw=1.6, label=shortened(stack, most))
+        for stack, look in list(looks.items())[:MOST_NAMES]
+    ]
+    for kv, marker in list(markers.items())[:MOST_NAMES]:
         handles.append(
             Line2D([], [], marker=marker, ls="", mfc="none", mec=theme.muted, label=shortened(kv, most), ms=6)
         )
-    left = len(looks) + len(markers_of(rows)) - len(handles)
-    if left:
-        handles.append(Line2D([], [], ls="", label=f"and {left} more"))
-    _legend(figure, theme, handles, 3 if narrow else 6)
+    left = len(looks) + len(markers) - len(handles)
+    return [*handles, Line2D([], [], ls="", label=f"and {left} more")] if left else handles
+
+
+def _keyed(theme: Theme, rows: Sequence[Row], narrow: bool, height: float) -> tuple[Figure, Axes]:
+    """An empty figure with the key of its rows above the axes, which keep `height` inches whatever the key takes."""
+    handles, width = _entries(theme, rows, narrow), NARROW_IN if narrow else WIDE_IN
+    longest = max(len(str(handle.get_label())) for handle in handles)
+    columns = max(1, min(len(handles), int(72 * width / (CHAR_POINTS * longest + HANDLE_POINTS))))
+    lines = -(-len(handles) // columns)
+    figure, axes = bare(theme, width, height + LINE_IN * (lines - 1))
+    _legend(figure, theme, handles, columns)
+    return figure, axes
 
 
 def _label(axes: Axes, theme: Theme, x: str, y: str) -> None:
@@ -147,7 +160,7 @@ def apart(values: Sequence[float]) -> list[float]:
 
 def speed_memory(rows: Sequence[Row], context: int, theme: Theme, narrow: bool) -> Figure:
     """Decode speed over peak memory; filled markers stand on the frontier."""
-    figure, axes = bare(theme, NARROW_IN if narrow else WIDE_IN, 3.5 if narrow else 3.9)
+    figure, axes = _keyed(theme, rows, narrow, 3.4 if narrow else 3.9)
     looks, markers = theme.looks(stacks_of(rows)), markers_of(rows)
     sides = apart([_of(row, "peak_bytes").value for row in rows])
     for row, offset in zip(rows, sides, strict=True):
@@ -180,7 +193,6 @@ def speed_memory(rows: Sequence[Row], context: int, theme: Theme, narrow: bool) 
         _axis(f"peak memory at {context} tokens, MiB", "less", narrow),
         _axis("decode, tok/s", "more", narrow),
     )
-    _key(figure, theme, rows, looks, narrow)
     return figure
 
 
@@ -224,7 +236,7 @@ def ratios(rows: Sequence[Row], theme: Theme, narrow: bool) -> Figure:
 
 def size_quality(rows: Sequence[Row], context: int, theme: Theme, narrow: bool) -> Figure:
     """KL over KV cache size; zero is drawn at the lower end of a symmetric log axis."""
-    figure, axes = bare(theme, NARROW_IN if narrow else WIDE_IN, 3.3)
+    figure, axes = _keyed(theme, rows, narrow, 3.2)
     looks, markers = theme.looks(stacks_of(rows)), markers_of(rows)
     for row in rows:
         x, y, look = _of(row, "kv_bytes").scaled(1 / 2**20), _of(row, "kl_nats"), looks[row.spec.stack]
@@ -239,7 +251,6 @@ def size_quality(rows: Sequence[Row], context: int, theme: Theme, narrow: bool) 
     widest = max(_of(row, "kv_bytes").value for row in rows) / 2**20
     axes.set_xlim(0, 1.12 * widest)
     _label(axes, theme, _axis(f"KV cache at {context} tokens, MiB", "less", narrow), _axis("KL, nats", "less", narrow))
-    _key(figure, theme, rows, looks, narrow)
     return figure
 
 

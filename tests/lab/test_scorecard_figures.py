@@ -107,6 +107,20 @@ def test_a_legend_never_lies_over_points(card: ModelCard) -> None:
         assert not legend.overlaps(figure.axes[0].get_window_extent())
 
 
+@pytest.mark.parametrize("narrow", [False, True])
+def test_the_key_of_many_long_names_stays_on_the_paper(narrow: bool) -> None:
+    """Planted breaks: a fixed number of columns; axes that shrink to nothing below a long key."""
+    specs = [RecipeSpec("mlx-lm", "native"), *(RecipeSpec(f"openai:{i}-{'n' * 90}", f"{i}" * 40) for i in range(20))]
+    rows = model_of(invented_run(specs)).measured
+    for figure in (figures.speed_memory(rows, 25, PNG, narrow), figures.size_quality(rows, 25, PNG, narrow)):
+        figure.canvas.draw()
+        legend = figure.legends[0].get_window_extent()
+        assert 0 <= legend.x0 < legend.x1 <= figure.bbox.width
+        assert legend.y1 <= figure.bbox.height + 1
+        assert figure.axes[0].get_window_extent().height > 0.8 * figure.dpi * 1.5
+        assert "more" in figure.legends[0].get_texts()[-1].get_text()
+
+
 def test_ticks_and_labels_do_not_run_into_each_other() -> None:
     """Long names, thirty rows, a phone's width: neighbours' boxes stay apart."""
     specs = [RecipeSpec("mlx-lm", "native"), *(RecipeSpec(f"openai:{'n' * 90}-{i}", "m" * 60) for i in range(29))]
