@@ -20,7 +20,7 @@ help: ## list the targets
 setup: $(READY_DEV) ## virtual environment with everything, from the lock
 
 scorecard: $(READY) ## fetch the model, check parity, run one paired experiment, write the frontier scorecard
-	$(BIN)/frontier scorecard --quick
+	$(BIN)/frontier scorecard --measure quick
 
 fit-check: $(READY) ## predicted against measured peak memory of five models under three KV schemes
 	$(BIN)/python -m lab.fit_check

@@ -22,6 +22,7 @@ from lab.metrics import metric
 Floats = NDArray[np.float64]
 BOOTSTRAP_DRAWS = 2000
 NEW_FRONTIER_P = 0.9
+BLOCK_VALUES = 4_000_000
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,18 @@ def dominance(costs: Floats, eps: Floats) -> NDArray[np.bool_]:
     return np.logical_and(np.all(gain >= -eps, axis=-1), np.any(gain > eps, axis=-1))
 
 
+def share_undominated(draws: Floats, eps: Floats) -> Floats:
+    """Share of the draws in which nobody dominates a recipe. draws [R, N, A], eps [N, N, A] -> [N].
+
+    Draws go in blocks: all pairs of many recipes at once would not fit into memory.
+    """
+    block = max(1, BLOCK_VALUES // eps.size)
+    free = np.zeros(draws.shape[1])
+    for begin in range(0, len(draws), block):
+        free += (~dominance(draws[begin : begin + block], eps).any(axis=-2)).sum(axis=0)
+    return np.asarray(free / len(draws))
+
+
 def _resample(units: Sequence[Floats], draws: int, seed: int) -> Floats:
     """[R, N, A]: means over units drawn with replacement, the same draw for all recipes of an axis.
 
@@ -159,7 +172,7 @@ def frontier(
     resampled = _resample(units, draws, seed) if max(u.shape[1] for u in units) > 1 else None
     p_on: dict[str, float | None] = dict.fromkeys(names)
     if resampled is not None and units[0].shape[1] > 1:
-        share = (~dominance(resampled, eps).any(axis=-2)).mean(axis=0)
+        share = share_undominated(resampled, eps)
         p_on = {name: float(p) for name, p in zip(names, share, strict=True)}
     reach = np.array([np.log(a.reach) if a.ratio else a.reach for a in axes])
     origin_row = names.index(reference)

@@ -18,7 +18,7 @@ from engine import errors, parse_kv
 from evals.bootstrap import Interval
 from evals.fidelity import FidelityResult
 from evals.layers import LayerResult
-from lab.figures import INK, INKS, MUTED, RULE
+from lab.ink import INK, INKS, MUTED, RULE
 from lab.metrics import metric
 
 FORMATS = (".png", ".svg")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -60,7 +61,7 @@ class _Score:
 
 
 def run_quality(
-    pool: Pool,
+    pool: Pool[Any],
     specs: Sequence[RecipeSpec],
     sequences: Sequence[Sequence[int]],
     profile: Profile,

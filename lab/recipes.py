@@ -1,4 +1,4 @@
-"""The recipes of the scorecard and their timed samples: nine stacks x KV schemes, taken in turn.
+"""The recipes of the scorecard and their timed samples: stacks x KV schemes, and foreign servers, taken in turn.
 
 Every recipe lives in its own process. In each round every recipe gives one sample on that round's prompt, in a random
 order, one at a time; the processes that are not asked sleep on a pipe. Where memory does not hold them all at once,
@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 import psutil
 
 from engine import errors
 from evals.protocol import Plan
+from lab import sensors
 from oracles.contract import STACKS, OracleRefused, Probe, SchemeNotLive, StackConfig, TimeProbe, Trace
 
 SCHEMES = ("native", "kv8", "kv4")
@@ -37,19 +38,30 @@ class Asked(Protocol):
     def close(self) -> None: ...
 
 
-Start = Callable[[StackConfig], Asked]
+class Configured(Protocol):
+    """What the pool needs to know of a recipe's configuration."""
+
+    @property
+    def kv(self) -> str: ...
+
+
+C = TypeVar("C", bound=Configured)
 RequireScheme = Callable[[Trace, str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """How much is measured. `relaunch`: a fresh process for each round. KL uses the "forward" protocol."""
+    """How much is measured. `relaunch`: a fresh process for each round. KL uses the "forward" protocol.
+
+    aa: whether the reference recipe runs in a second process too, against itself.
+    """
 
     name: str
     rounds: int
     prompt_tokens: int
     decode_tokens: int
     relaunch: bool
+    aa: bool
     kl_sequences: int
     kl_length: int
     kl_check: int
@@ -74,6 +86,7 @@ PROFILES = {
         prompt_tokens=128,
         decode_tokens=17,
         relaunch=False,
+        aa=False,
         kl_sequences=16,
         kl_length=128,
         kl_check=1,
@@ -86,6 +99,7 @@ PROFILES = {
         prompt_tokens=256,
         decode_tokens=65,
         relaunch=True,
+        aa=True,
         kl_sequences=64,
         kl_length=256,
         kl_check=4,
@@ -109,11 +123,20 @@ class RecipeSpec:
 
 
 RECIPES = tuple(RecipeSpec(stack, kv) for kv in SCHEMES for stack in STACKS)
+REFERENCE = RecipeSpec(REFERENCE_STACK, "native")
+# The engine as it is when nothing is asked of it.
+DEFAULT = RecipeSpec("engine", "native")
+# The reference once more, in a process of its own: the A/A.
+AGAIN = f"{REFERENCE.name} A/A"
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One timed sample, kept as it was taken. `position`: its place in the round's random order."""
+    """One timed sample, kept as it was taken. `position`: its place in the round's random order.
+
+    launch: samples of one launch came from the same processes. steal: share of CPU time that the host took meanwhile.
+    The bytes of a foreign server are not known.
+    """
 
     recipe: str
     round: int
@@ -122,11 +145,13 @@ class Sample:
     prefill_tok_s: float
     ttft_ms: float
     tpot_ms: float
-    peak_bytes: int
-    rss_bytes: int
-    kv_bytes: int
+    peak_bytes: int | None
+    rss_bytes: int | None
+    kv_bytes: int | None
     kv_status: str
     sample_s: float
+    launch: int = 0
+    steal: float | None = None
 
     @classmethod
     def of(cls, recipe: str, round_: int, position: int, trace: Trace) -> Sample:
@@ -193,13 +218,13 @@ def kl_seconds(profile: Profile, pilot: Pilot, recipes: int) -> float:
     return probes * pilot.kl_sequence_s(profile)
 
 
-class Pool:
+class Pool(Generic[C]):
     """The recipes' processes. `resident`: all stay loaded; otherwise one at a time, started for each use.
 
     A recipe that its stack refuses lands in `refused` with the stack's own words and is not asked again.
     """
 
-    def __init__(self, configs: Mapping[str, StackConfig], start: Start, *, resident: bool) -> None:
+    def __init__(self, configs: Mapping[str, C], start: Callable[[C], Asked], *, resident: bool) -> None:
         self.configs = dict(configs)
         self.refused: dict[str, str] = {}
         self.resident = resident
@@ -246,7 +271,7 @@ class Pool:
         for name in list(self._open):
             self._drop(name)
 
-    def __enter__(self) -> Pool:
+    def __enter__(self) -> Pool[C]:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -259,7 +284,7 @@ def fits_memory(artifact_bytes: int, recipes: int) -> bool:
     return need < 0.8 * psutil.virtual_memory().available
 
 
-def warm_up(pool: Pool, names: Sequence[str], prompt: Sequence[int], require: RequireScheme, tick: Progress) -> None:
+def warm_up(pool: Pool[C], names: Sequence[str], prompt: Sequence[int], require: RequireScheme, tick: Progress) -> None:
     """Start each recipe and take a short sample that is thrown away, so that no measured one pays for a first run.
 
     A recipe whose caches are not of the asked scheme is refused here: "scheme not live".
@@ -279,11 +304,18 @@ def warm_up(pool: Pool, names: Sequence[str], prompt: Sequence[int], require: Re
 
 
 def take_samples(
-    pool: Pool, prompts: Sequence[Sequence[int]], profile: Profile, require: RequireScheme, tick: Progress, seed: int
+    pool: Pool[C],
+    prompts: Sequence[Sequence[int]],
+    profile: Profile,
+    require: RequireScheme,
+    tick: Progress,
+    seed: int,
+    record: Callable[[Sample], None] = lambda _sample: None,
 ) -> list[Sample]:
-    """One sample a recipe and round, all recipes in turn in a random order. `prompts[r]`: the ids of round r.
+    """One sample a recipe and round, all recipes in turn in a random order. `prompts[r]`: the ids of round r, and the
+    last one's warm processes up. `record` has each sample when it is taken.
 
-    Rounds stay complete: a recipe refused half-way loses its earlier samples. Errors: `SchemeNotLive`.
+    Rounds stay complete: of a recipe that is refused half-way no sample is returned. Errors: `SchemeNotLive`.
     """
     rng = np.random.Generator(np.random.PCG64(seed))
     names = pool.live
@@ -292,17 +324,23 @@ def take_samples(
     for round_ in range(profile.rounds):
         if profile.relaunch and pool.resident and round_:
             pool.close()
-            warm_up(pool, [names[i] for i in rng.permutation(len(names))], prompts[round_], require, tick)
+            warm_up(pool, [names[i] for i in rng.permutation(len(names))], prompts[-1], require, tick)
         for position, pick in enumerate(rng.permutation(len(names))):
             name = names[pick]
             tick(f"round {round_ + 1}/{profile.rounds}: {name}", done, profile.rounds * len(names))
             ids = tuple(prompts[round_][: profile.prompt_tokens])
             if not pool.resident:
-                warm_up(pool, [name], ids, require, lambda *_: None)
+                warm_up(pool, [name], prompts[-1], require, lambda *_: None)
+            before = sensors.read()
             trace = pool.ask(name, TimeProbe(token_ids=ids, max_tokens=profile.decode_tokens))
+            after = sensors.read()
             done += 1
             if trace is not None:
                 require(trace, pool.configs[name].kv)
-                samples.append(Sample.of(name, round_, position, trace))
+                launch = round_ if profile.relaunch or not pool.resident else 0
+                sample = Sample.of(name, round_, position, trace)
+                sample = replace(sample, launch=launch, steal=sensors.steal_share(before, after))
+                samples.append(sample)
+                record(sample)
     tick("samples taken", done, done)
     return [sample for sample in samples if sample.recipe not in pool.refused]

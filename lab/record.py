@@ -105,9 +105,9 @@ class SessionRecord:
         row = SessionRow(
             uid=new.uid,
             experiment_id=experiment_id,
-            machine_id=_machine(store, print_),
-            env_id=_env(store, print_),
-            code_id=_code(store, print_),
+            machine_id=add_machine(store, print_),
+            env_id=add_env(store, print_),
+            code_id=add_code(store, print_),
             config_id=store.once(ConfigRow(sha256=sha, resolved_yaml=new.yaml), sha256=sha),
             workload_id=_workload(store, conf, new.token_ids),
             purpose=new.purpose,
@@ -190,12 +190,14 @@ class SessionRecord:
             self.event("failed", {"error": kind.__name__, "text": str(error), "samples": self.samples})
 
 
-def _machine(store: Store, print_: Fingerprint) -> int:
+def add_machine(store: Store, print_: Fingerprint) -> int:
+    """The id of the machine's row."""
     sha = digest(dict(print_.machine))
     return store.once(MachineRow(key=print_.machine_key, sha256=sha, facts=dict(print_.machine)), sha256=sha)
 
 
-def _env(store: Store, print_: Fingerprint) -> int:
+def add_env(store: Store, print_: Fingerprint) -> int:
+    """The id of the environment's row."""
     packages = dict(print_.packages) | {"compiler": print_.compiler}
     variables = dict(print_.variables)
     sha = digest([print_.python, packages, print_.lock_sha256, variables])
@@ -205,7 +207,8 @@ def _env(store: Store, print_: Fingerprint) -> int:
     return store.once(row, sha256=sha)
 
 
-def _code(store: Store, print_: Fingerprint) -> int:
+def add_code(store: Store, print_: Fingerprint) -> int:
+    """The id of the row of the source."""
     code = asdict(print_.code)
     sha = digest(code)
     return store.once(CodeRow(sha256=sha, **code), sha256=sha)

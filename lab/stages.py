@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import subprocess
-import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from importlib import metadata
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from engine import load_tokenizer, machine
+from evals.corpus import SHA256
 from evals.corpus import sequences as corpus_sequences
+from lab import sensors
 from lab.ceilings import Artifact, Ceilings, Floor
-from lab.quality import Quality, run_quality
+from lab.quality import run_quality
 from lab.recipes import (
+    AGAIN,
     RECIPES,
+    REFERENCE,
     WARMUP_TOKENS,
+    C,
     Pilot,
     Pool,
     Profile,
+    RecipeSpec,
     Sample,
     fit,
     fits_memory,
@@ -28,10 +31,14 @@ from lab.recipes import (
     take_samples,
     warm_up,
 )
-from lab.scorecard import REFERENCE, Provenance, StageResult
+from lab.run import RunResult, run_experiment
+from lab.scorecard.ledger import RunRecord
+from lab.scorecard.servers import KV as SERVER_KV
+from lab.scorecard.servers import Server, ServerConfig
 from oracles.client import Worker
-from oracles.contract import OracleRefused, StackConfig, TimeProbe
+from oracles.contract import OracleRefused, StackConfig, TimeProbe, Trace
 from oracles.live import require_scheme
+from oracles.parity import CellResult
 
 SEED = 20261129
 START_S = 3.5
@@ -40,63 +47,38 @@ WARMUP_PROMPT = 32
 # and with these it ends within minutes there too.
 SLOW_PROMPT, SLOW_KL_SEQUENCES, SLOW_KL_LENGTH = 32, 4, 48
 SLOW_SIZES = f"a prompt of {SLOW_PROMPT} tokens and a KL text of {SLOW_KL_SEQUENCES} x {SLOW_KL_LENGTH} tokens"
-DISTRIBUTIONS = ("mlx-frontier", "mlx", "mlx-lm", "mlx-optiq", "numpy")
 
 Tick = Callable[[str, int, int | None], None]
 Stage = Callable[[str, str, float], AbstractContextManager[Tick]]
 
 
-@dataclass(frozen=True)
-class Measured:
-    """What the recipe stages found."""
-
-    profile: Profile
-    samples: list[Sample]
-    quality: dict[str, Quality]
-    refused: dict[str, str]
-    notes: tuple[str, ...]
-    versions: dict[str, str]
-
-
-def check_parity(model: str, *, quick: bool, tick: Tick) -> StageResult:
+def check_parity(model: str, *, quick: bool, tick: Tick) -> list[CellResult]:
     """Run the parity cells of `model`, always with the bundled BLAS, where bits are comparable."""
     from oracles.matrix import model_cells
-    from oracles.parity import BAD, run_cells
+    from oracles.parity import run_cells
 
-    begin = time.monotonic()
-    cells = model_cells(model, quick=quick)
-    results = list(run_cells(cells, blas="bundled", progress=tick))
-    lines = []
-    for result in results:
-        row = result.as_dict()
-        what = (
-            f"{row['dtype']}, {row['kv']}, {row['kind']}, {row['prompt']} + {row['steps']} tokens, {row['reference']}"
-        )
-        where = "" if result.difference is None else f" {result.difference}"
-        lines.append((what, f"{result.status}{where}{': ' + result.why if result.why else ''}"))
-    statuses = sorted({result.status for result in results})
-    return StageResult(
-        name=f"{model} as packed, {len(results)} cell{'s' if len(results) > 1 else ''}, bundled BLAS",
-        verdict=", ".join(statuses),
-        ok=not any(status in BAD for status in statuses),
-        cells=tuple(lines),
-        seconds=time.monotonic() - begin,
-    )
+    return list(run_cells(model_cells(model, quick=quick), blas="bundled", progress=tick))
 
 
 def run_paired(
-    name: str, profile: str, model: str, blas: str, *, say: Callable[[str], None], progress: Tick, out: Path
-) -> StageResult:
-    """Run one experiment through the lab and put its answer into the scorecard's words."""
-    from lab.run import run_experiment
-
+    name: str,
+    profile: str,
+    model: str,
+    blas: str,
+    *,
+    say: Callable[[str], None],
+    progress: Tick,
+    out: Path,
+    url: str | None,
+) -> RunResult:
+    """Run one experiment through the lab."""
     overrides = [f"model='{model}'"]
     if profile == "quick" and blas == "bundled" and machine().device == "cpu":
         overrides.append(f"profile.prompt_tokens={SLOW_PROMPT}")
         size = f"sequences:{SLOW_KL_SEQUENCES},length:{SLOW_KL_LENGTH}"
         overrides.append(f"profile.kl=[{{protocol:forward,{size}}}]")
         say(f"      cut to {SLOW_SIZES}: the bundled BLAS is slow")
-    found = run_experiment(
+    return run_experiment(
         name,
         profile=profile,
         overrides=overrides,
@@ -104,17 +86,7 @@ def run_paired(
         say=lambda line: say(f"      {line}"),
         progress=progress,
         out=out,
-    )
-    cells = [(f"{c.use}: {c.metric}", f"{c.state}: {c.why}") for c in found.comparisons if c.use == "aa"]
-    cells += [("samples", str(found.samples)), ("session", found.session)]
-    return StageResult(
-        name=name,
-        verdict=found.verdict,
-        ok=True,
-        row=found.row,
-        reasons=(*found.reasons, *(f"note: {note}" for note in found.notes)),
-        cells=tuple(cells),
-        seconds=found.seconds,
+        url=url,
     )
 
 
@@ -138,7 +110,7 @@ def blas_note(blas: str) -> tuple[str, ...]:
     )
 
 
-def pilot_of(pool: Pool, name: str, prompt: Sequence[int]) -> Pilot:
+def pilot_of(pool: Pool[C], name: str, prompt: Sequence[int]) -> Pilot:
     """One throw-away sample of the reference recipe. Errors: `OracleRefused` when the reference does not run."""
     ids = tuple(prompt)
     trace = None
@@ -150,24 +122,47 @@ def pilot_of(pool: Pool, name: str, prompt: Sequence[int]) -> Pilot:
     return Pilot(sample.prefill_tok_s, sample.decode_tok_s)
 
 
+def require_live(trace: Trace, kv: str) -> None:
+    """Of a stack's own process, the asked scheme; a server's caches are not seen. Errors: `SchemeNotLive`."""
+    if kv != SERVER_KV:
+        require_scheme(trace, kv)
+
+
+def configs_of(
+    profile: Profile, folder: Path, blas: str, servers: Sequence[ServerConfig]
+) -> dict[str, StackConfig | ServerConfig]:
+    """Every process or server of a run by the name of its recipe; with an A/A the reference is there twice."""
+    found: dict[str, StackConfig | ServerConfig] = {spec.name: spec.config(folder, blas) for spec in RECIPES}
+    if profile.aa:
+        found[AGAIN] = REFERENCE.config(folder, blas)
+    return found | {server.spec.name: server for server in servers}
+
+
 def measure_recipes(
-    stage: Stage, say: Callable[[str], None], folder: Path, artifact: Artifact, profile: Profile, blas: str
-) -> Measured:
-    """Start every recipe, fit the sizes to a pilot, take the samples in turn, then score KL and perplexity."""
-    configs = {spec.name: spec.config(folder, blas) for spec in RECIPES}
+    stage: Stage,
+    say: Callable[[str], None],
+    record: RunRecord,
+    folder: Path,
+    artifact: Artifact,
+    profile: Profile,
+    blas: str,
+    servers: Sequence[ServerConfig] = (),
+) -> None:
+    """Start every recipe, fit the sizes to a pilot, take the samples in turn, then score KL and perplexity. All of it
+    is in the database when this returns."""
+    configs = configs_of(profile, folder, blas, servers)
     tokenizer = load_tokenizer(folder)
-    prompts = corpus_sequences(tokenizer, profile.rounds, profile.prompt_tokens)
-    resident = fits_memory(artifact.artifact_bytes, len(RECIPES))
+    prompts = corpus_sequences(tokenizer, profile.rounds + 1, profile.prompt_tokens)
+    resident = fits_memory(artifact.artifact_bytes, len(configs) - len(servers))
 
-    def start(config: StackConfig) -> Worker:
-        return Worker(config, wait=False)
+    def start(config: StackConfig | ServerConfig) -> Worker | Server:
+        return Server(config, tokenizer.decode) if isinstance(config, ServerConfig) else Worker(config, wait=False)
 
+    before = sensors.read()
     with Pool(configs, start, resident=resident) as pool:
-        with stage("start", f"{len(RECIPES)} recipes, each in its own process", START_S * len(RECIPES)) as tick:
-            pilot = pilot_of(pool, REFERENCE, prompts[0][: profile.prompt_tokens // 2])
-            warm_up(pool, pool.live, prompts[0][:WARMUP_PROMPT], require_scheme, tick)
-        for name, reason in pool.refused.items():
-            say(f"      not run: {name}: {reason}")
+        with stage("start", f"{len(configs)} recipes, each in its own process", START_S * len(configs)) as tick:
+            pilot = pilot_of(pool, REFERENCE.name, prompts[-1][: profile.prompt_tokens // 2])
+            warm_up(pool, pool.live, prompts[-1][:WARMUP_PROMPT], require_live, tick)
         fitted, notes = fit(profile, pilot, len(pool.live))
         for note in notes:
             say(f"      {note}")
@@ -175,59 +170,36 @@ def measure_recipes(
         if not resident:
             notes += ("Memory does not hold all recipes at once, so each sample came from a fresh process.",)
             timed_s += fitted.rounds * len(pool.live) * START_S
+        record.event("fitted", {"profile": asdict(fitted), "notes": [*notes, *blas_note(blas)]})
         sizes = f"{fitted.prompt_tokens} + {fitted.decode_tokens} tokens"
-        what = f"{fitted.rounds} rounds of {len(pool.live)} recipes, {sizes}"
-        with stage("samples", what, timed_s) as tick:
-            samples = take_samples(pool, prompts, fitted, require_scheme, tick, SEED)
-        ids = corpus_sequences(tokenizer, fitted.kl_sequences, fitted.kl_length + 1)
-        what = f"KL and perplexity on {fitted.kl_sequences} x {fitted.kl_length} tokens"
-        with stage("quality", what, kl_seconds(fitted, pilot, len(pool.live))) as tick:
-            quality = run_quality(pool, RECIPES, ids, fitted, tick)
-        return Measured(fitted, samples, quality, dict(pool.refused), notes, versions())
+        with stage("samples", f"{fitted.rounds} rounds of {len(pool.live)} recipes, {sizes}", timed_s) as tick:
+            take_samples(
+                pool, [*prompts[: fitted.rounds], prompts[-1]], fitted, require_live, tick, SEED, record.sample
+            )
+        record.event("flight", flight(before, record.limits))
+        _score(stage, pool, tokenizer, fitted, pilot, record)
+        for name, reason in pool.refused.items():
+            record.event("refused", {"recipe": name, "why": reason})
+            say(f"      not run: {name}: {reason}")
 
 
-def versions() -> dict[str, str]:
-    """Installed versions of what the numbers depend on."""
-    return {name: metadata.version(name) for name in DISTRIBUTIONS}
+def _score(
+    stage: Stage,
+    pool: Pool[StackConfig | ServerConfig],
+    tokenizer: Any,
+    profile: Profile,
+    pilot: Pilot,
+    record: RunRecord,
+) -> None:
+    """KL and perplexity of the recipes that have logits."""
+    specs = [RecipeSpec(spec.stack, spec.kv) for spec in RECIPES if spec.name in pool.live]
+    ids = corpus_sequences(tokenizer, profile.kl_sequences, profile.kl_length + 1)
+    what = f"KL and perplexity on {profile.kl_sequences} x {profile.kl_length} tokens"
+    with stage("quality", what, kl_seconds(profile, pilot, len(specs))) as tick:
+        record.quality(run_quality(pool, specs, ids, profile, tick), SHA256)
 
 
-def commit() -> str:
-    """The commit of this source tree, and whether it was changed since; "not a git tree" for an installed wheel."""
-    root = Path(__file__).resolve().parents[1]
-    if not (root / ".git").exists():
-        return "not a git tree"
-
-    def git(*words: str) -> str:
-        return subprocess.run(
-            ["git", "-C", str(root), *words], capture_output=True, text=True, check=True
-        ).stdout.strip()
-
-    return f"{git('rev-parse', '--short=12', 'HEAD')} ({'dirty' if git('status', '--porcelain') else 'clean'})"
-
-
-def machine_facts() -> dict[str, object]:
-    """The machine in the page's words."""
-    here = machine()
-    return {
-        "Machine key": here.key,
-        "CPU": here.cpu,
-        "Cores": here.cores,
-        "Memory": f"{here.memory_bytes / 2**30:.1f} GiB",
-        "System": f"{here.os}, {here.arch}, device {here.device}",
-        "BLAS": here.blas,
-        "Compiler": here.compiler or "none",
-        "Python": here.python,
-    }
-
-
-def provenance(command: str, model: str, timing_model: str, packages: dict[str, str]) -> Provenance:
-    """Where and when the numbers of this page were made."""
-    return Provenance(
-        command=command,
-        date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        commit=commit(),
-        machine=machine_facts(),
-        versions=packages,
-        model=model,
-        timing_model=timing_model,
-    )
+def flight(before: sensors.Reading, limits: sensors.Limits) -> dict[str, Any]:
+    """What the machine's sensors say of the time since `before`, as a document."""
+    found = sensors.judge(before, sensors.read(), limits, cores=machine().cores)
+    return {"sensors": [sensor.__dict__ for sensor in found]}

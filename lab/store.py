@@ -210,6 +210,11 @@ class Store:
                 work(session)
             raise
 
+    @property
+    def file(self) -> Path | None:
+        """The file that it lies in; None for a server."""
+        return self._path
+
     def close(self) -> None:
         if self._reserve is not None and self._holds_reserve:
             self._reserve.give_up()

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, ForeignKey, UniqueConstraint
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy import BigInteger, ForeignKey, UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column
 
-
-class Base(DeclarativeBase):
-    type_annotation_map = {dict[str, Any]: JSON, list[Any]: JSON}  # noqa: RUF012 - SQLAlchemy's own form
-
-    id: Mapped[int] = mapped_column(primary_key=True)
+from lab.scorecard_tables import SCORECARD_TABLES
+from lab.table_base import Base
 
 
 class MachineRow(Base):
@@ -331,4 +328,5 @@ APPEND_ONLY = (
     "artifact",
     "parity_cell",
     "golden",
+    *SCORECARD_TABLES,
 )

@@ -193,7 +193,7 @@ def run_task(args: argparse.Namespace, out: Output) -> int:
         )
     metric = METRIC_OF[args.task]
     result = summarise(samples, metric)
-    floor = ceilings.Floor.of(artifact, max(s.sample.kv_bytes for s in samples), len(ids), limits)
+    floor = ceilings.Floor.of(artifact, max(s.sample.kv_bytes or 0 for s in samples), len(ids), limits)
     percent = floor.decode_percent if args.task == "decode" else floor.prefill_percent
     bound = floor.decode_bound if args.task == "decode" else floor.prefill_bound
     for name, estimate in ((names["A"], result.a), (names["B"], result.b)):

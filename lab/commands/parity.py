@@ -5,11 +5,16 @@ from __future__ import annotations
 import argparse
 import time
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine import errors
 from lab.console import Output, progress_callback, wide_console
+
+if TYPE_CHECKING:
+    from oracles.parity import Cell, CellResult
 
 HELP = "run the engine and an oracle on the same probes now and compare every value"
 EXAMPLE = "frontier parity --model smollm2-135m-instruct --quick"
@@ -39,22 +44,25 @@ def run(args: argparse.Namespace) -> int:
         return show_faults(out)
     if args.model and args.suite in ("tiny", "kv", "batch"):
         raise errors.InvalidValue("--suite", args.suite, "model or all together with --model")
+    from lab.store import Store
     from oracles.batch_suite import batch_cells
     from oracles.kv_suite import kv_cells
     from oracles.matrix import model_cells, tiny_cells
     from oracles.parity import BAD, run_cells
 
     suite = args.suite or ("model" if args.model else "tiny")
+    Store.open().close()  # a database that cannot take the results is told of before minutes are spent on them
     started = time.monotonic()
+    make: dict[str, Callable[..., list[Cell]]] = {
+        "tiny": tiny_cells,
+        "kv": kv_cells,
+        "batch": batch_cells,
+        "model": partial(model_cells, args.model or DEFAULT_MODEL),
+    }
     with progress_callback() as progress:
         progress("preparing models", 0, None)
-        cells = tiny_cells(quick=args.quick) if suite in ("tiny", "all") else []
-        if suite in ("kv", "all"):
-            cells += kv_cells(quick=args.quick)
-        if suite in ("batch", "all"):
-            cells += batch_cells(quick=args.quick)
-        if suite in ("model", "all"):
-            cells += model_cells(args.model or DEFAULT_MODEL, quick=args.quick)
+        parts = {name: cells_of(quick=args.quick) for name, cells_of in make.items() if suite in (name, "all")}
+        cells = [cell for part in parts.values() for cell in part]
         progress("preparing models", 1, 1)
         results = []
         for result in run_cells(cells, blas=args.blas, bisect=args.bisect):
@@ -66,9 +74,26 @@ def run(args: argparse.Namespace) -> int:
     summary = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
     out.line(f"{len(results)} cells: {summary}; BLAS {args.blas}; {seconds:.0f} s")
     ok = not any(counts[status] for status in BAD)
+    keep(results, {name: len(part) for name, part in parts.items()}, args)
     rows = [result.as_dict() for result in results]
     out.document({"suite": suite, "blas": args.blas, "ok": ok, "counts": dict(counts), "cells": rows})
     return 0 if ok else 1
+
+
+def keep(results: Sequence[CellResult], sizes: Mapping[str, int], args: argparse.Namespace) -> None:
+    """Store what each suite said in the lab's database. sizes: the number of cells of each suite, in their order."""
+    from lab.fingerprint import take
+    from lab.scorecard.suites import record_suite
+    from lab.store import Store
+
+    print_, begin = take(), 0
+    with Store.open() as store:
+        for name, size in sizes.items():
+            model = f" --model {args.model or DEFAULT_MODEL}" if name == "model" else f" --suite {name}"
+            command = f"frontier parity{model}{' --quick' if args.quick else ''} --blas {args.blas}"
+            part = results[begin : begin + size]
+            record_suite(store, print_, name, command, args.blas, part, quick=args.quick)
+            begin += size
 
 
 def print_table(out: Output, rows: list[dict[str, Any]]) -> None:

@@ -1,153 +1,151 @@
-"""`frontier scorecard`: parity, one paired experiment, the recipes, and the page. The job of `make scorecard`."""
+"""`frontier scorecard`: the page of what was measured. `--measure` measures first, as `make scorecard` does."""
 
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lab.console import Output, progress_callback, wide_console
+from engine import errors
+from lab.console import Output, wide_console
 
 if TYPE_CHECKING:
-    from lab.scorecard import Scorecard
+    from lab.scorecard.card import ModelCard
 
-HELP = "measure the frontier of speed, memory, size and fidelity against mlx-lm and optiq, and write the page"
-EXAMPLE = "frontier scorecard --quick"
+HELP = "the frontier of speed, memory, size and fidelity against mlx-lm and optiq, as a page, from the lab's database"
+EXAMPLE = """frontier scorecard
+frontier scorecard --measure quick
+frontier scorecard --serve --port 8010"""
 DEFAULT_MODEL = "smollm2-135m-instruct"
-EXPERIMENT = "kv8"
-
-# Seconds on two quiet cores with OpenBLAS and the built-in model in place; a pilot corrects samples and quality.
-EXPECTED_S = {"parity": 40, "ceilings": 8, "experiment": 100, "start": 32, "samples": 65, "quality": 95, "page": 3}
-
-Tick = Callable[[str, int, int | None], None]
+DEFAULT_PORT = 8010
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of `frontier scorecard`."""
-    size = parser.add_mutually_exclusive_group()
-    size.add_argument(
-        "--quick", action="store_true", help="minutes on two cores; every verdict stays undecided (default)"
-    )
-    size.add_argument("--full", action="store_true", help="the whole protocol; hours on two cores")
-    parser.add_argument("--model", default=DEFAULT_MODEL, help="built-in name, model folder or hub id")
+    parser.add_argument("--machine", metavar="KEY", help="machine key of the page (default: every one)")
+    parser.add_argument("--models", nargs="+", default=[], metavar="NAME", help="only these (default: all measured)")
+    parser.add_argument("--db", help="database (default: FRONTIER_DB, else ./lab.sqlite)")
     parser.add_argument("--out", type=Path, default=Path("reports"), help="folder of the reports (default: reports)")
+    measuring = parser.add_argument_group("measuring")
+    measuring.add_argument(
+        "--measure",
+        choices=("quick", "full"),
+        help="measure first. quick: minutes on two cores, every verdict stays undecided; full: hours",
+    )
+    measuring.add_argument(
+        "--server", action="append", default=[], metavar="URL[#MODEL]", help="time this server too: http://HOST:PORT/v1"
+    )
+    measuring.add_argument(
+        "--class",
+        dest="machine_class",
+        default="shared",
+        choices=("shared", "quiet"),
+        help="of the machine (default: shared)",
+    )
+    serving = parser.add_argument_group("serving")
+    serving.add_argument(
+        "--serve", action="store_true", help="serve page and database, read-only, to this machine alone"
+    )
+    serving.add_argument("--port", type=int, help=f"of --serve (default: {DEFAULT_PORT}; 0 takes a free one)")
 
 
-class Stages:
-    """Runs the stages in order: says what comes and for how long, draws its bar, keeps its seconds."""
-
-    def __init__(self, out: Output, total: int) -> None:
-        self.out, self.total = out, total
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def stage(self, name: str, what: str, expected_s: float) -> Iterator[Tick]:
-        """Yields `tick(detail, done, total)`. The time is kept only if the stage ends well."""
-        self.out.line(f"[{len(self.seconds) + 1}/{self.total}] {what}: about {expected_s:.0f} s")
-        begin = time.monotonic()
-        with progress_callback() as bar:
-            bar(name, 0, None)
-            yield lambda _detail, done, total: bar(name, done, total)
-            bar(name, 1, 1)
-        self.seconds[name] = time.monotonic() - begin
-        self.out.line(f"      {name} took {self.seconds[name]:.0f} s")
+def check(args: argparse.Namespace) -> None:
+    """Refuse flags that would mean nothing beside each other. Raises `InvalidValue`."""
+    if args.measure is None and args.server:
+        raise errors.InvalidValue("--server", args.server, "given together with --measure")
+    if args.measure is None and args.machine_class != "shared":
+        raise errors.InvalidValue("--class", args.machine_class, "given together with --measure")
+    if args.measure is not None and args.machine is not None:
+        raise errors.InvalidValue("--machine", args.machine, "none: --measure is of this machine")
+    if args.measure is not None and args.serve:
+        raise errors.InvalidValue("--serve", True, "alone, after --measure has ended")
+    if args.measure is not None and len(args.models) > 1:
+        raise errors.InvalidValue("--models", args.models, "one model together with --measure")
+    if args.port is not None and not args.serve:
+        raise errors.InvalidValue("--port", args.port, "given together with --serve")
+    if args.port is not None and not 0 <= args.port <= 65535:
+        raise errors.InvalidValue("--port", args.port, "0..65535")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Exit code 0 when every stage ran and parity holds, 1 when parity does not; the page is written either way."""
-    from engine import BUILTIN, resolve_model
-    from lab import ceilings, report, scorecard, stages
-    from lab.lock import hold_timing
-    from lab.recipes import PROFILES, RECIPES
-
+    """Exit code 0; 1 where a parity cell of what was just measured is faulty."""
+    check(args)
     out = Output(as_json=args.json)
-    profile = PROFILES["full" if args.full else "quick"]
-    timing_model = f"{args.model}-fp32" if f"{args.model}-fp32" in BUILTIN else args.model
-    plan = Stages(out, total=7)
-    expected = sum(EXPECTED_S.values())
-    out.line(f"frontier scorecard, profile {profile.name}: {args.model}, timed as {timing_model}, BLAS {args.blas}")
-    if profile.name == "quick":
-        out.line(f"expected: about {expected / 60:.0f} minutes with OpenBLAS on two cores; a pilot corrects this")
+    if args.measure is not None:
+        from lab.scorecard.measuring import measure
 
-    with progress_callback() as bar:
-        packed = Path(resolve_model(args.model, progress=bar))
-        dense = Path(resolve_model(timing_model, progress=bar)) if timing_model != args.model else packed
-    artifacts = {args.model: ceilings.read_artifact(packed), timing_model: ceilings.read_artifact(dense)}
-    with plan.stage("parity", "parity of the engine with the running oracle, bundled BLAS", EXPECTED_S["parity"]) as t:
-        parity = stages.check_parity(args.model, quick=profile.name == "quick", tick=t)
-    out.line(f"      parity: {parity.verdict}")
-    with plan.stage("ceilings", "the machine's ceilings", EXPECTED_S["ceilings"]), hold_timing("frontier scorecard"):
-        limits = ceilings.measure(args.blas)
-    out.line("      " + ceilings.describe(limits))
-    out.line("      " + stages.describe_floor(artifacts[timing_model], limits, profile))
-    with plan.stage("experiment", f"paired experiment {EXPERIMENT}", EXPECTED_S["experiment"]) as t:
-        experiment = stages.run_paired(
-            EXPERIMENT, profile.name, timing_model, args.blas, say=out.line, progress=t, out=Path("outputs")
-        )
-    out.line(f"      {EXPERIMENT}: {experiment.verdict}")
-    with hold_timing("frontier scorecard"):
-        measured = stages.measure_recipes(plan.stage, out.line, dense, artifacts[timing_model], profile, args.blas)
-    rows, frontier, floor = scorecard.build_rows(
-        RECIPES, measured.samples, measured.quality, measured.refused, artifacts[timing_model], limits, measured.profile
-    )
-    card = scorecard.Scorecard(
-        provenance=stages.provenance(command_line(args), args.model, timing_model, measured.versions),
-        profile=measured.profile,
-        ceilings=limits,
-        artifacts=artifacts,
-        floor=floor,
-        rows=rows,
-        frontier=frontier,
-        parity=parity,
-        experiment=experiment,
-        notes=measured.notes + stages.blas_note(args.blas),
-        samples=tuple(measured.samples),
-        stage_s=plan.seconds,
-    )
-    with plan.stage("page", "the page", EXPECTED_S["page"]):
-        page = report.write_report(card, args.out)
-    print_rows(out, card)
-    out.line(scorecard.headline(card))
-    out.line(f"scorecard: {page} ({sum(plan.seconds.values()) / 60:.1f} minutes)")
-    out.document(scorecard.summary(card, str(page)), always=True)
-    return 0 if parity.ok and experiment.ok else 1
+        return measure(args, out)
+    from lab import store
+    from lab.scorecard.runs import NothingMeasured
+
+    opened = store.existing(args.db)
+    if opened is None:
+        raise NothingMeasured(f"no database at {store.place()}; run: frontier scorecard --measure quick")
+    with opened:
+        if args.serve:
+            from lab.scorecard.serve import serve
+
+            return serve(opened, args.machine, args.models, DEFAULT_PORT if args.port is None else args.port, out)
+        return write_pages(opened, args, out)
 
 
-def command_line(args: argparse.Namespace) -> str:
-    """The command that makes this page again."""
-    parts = ["frontier scorecard", "--full" if args.full else "--quick", f"--model {args.model}", f"--blas {args.blas}"]
-    if args.out != Path("reports"):
-        parts.append(f"--out {args.out}")
-    return " ".join(parts)
+def write_pages(opened: object, args: argparse.Namespace, out: Output) -> int:
+    """The page of each machine key that is asked for, from the database alone."""
+    from lab.scorecard.files import write_report
+    from lab.scorecard.load import keys_to_show, load
+    from lab.scorecard.twins import document
+    from lab.scorecard.words import page_headline
+    from lab.store import Store
+
+    assert isinstance(opened, Store)
+    pages = []
+    for key in keys_to_show(opened, args.machine, args.models):
+        card = load(opened, key, args.models)
+        page = write_report(card, args.out)
+        for model in card.models:
+            print_rows(out, model)
+        for note in card.notes:
+            out.line(note)
+        out.line(page_headline(card))
+        out.line(f"scorecard: {page}")
+        pages.append({"scorecard": str(page), **document(card)})
+    out.document({"pages": pages})
+    return 0
 
 
-def print_rows(out: Output, card: Scorecard) -> None:
-    """The recipes as a short table for the terminal."""
+def print_rows(out: Output, card: ModelCard) -> None:
+    """The recipes as a short table for the terminal; `*` marks what is unstable."""
     from rich.box import SIMPLE
+    from rich.markup import escape
     from rich.table import Table
 
     from lab.metrics import show
 
-    table = Table(title=f"{card.provenance.timing_model}, {card.profile.context} tokens", box=SIMPLE, padding=(0, 1))
+    table = Table(title=f"{escape(card.label)}, {card.profile.context} tokens", box=SIMPLE, padding=(0, 1))
     for column in ("recipe", "tok/s", "±", "limit", "prefill", "peak MiB", "KV MiB", "ppl", "KL nats", "P"):
         table.add_column(column, justify="left" if column == "recipe" else "right", no_wrap=True)
     for row in card.measured:
-        decode, bytes_ = row.metrics["decode_tok_s"], row.metrics
-        half = None if decode.low is None or decode.high is None else (decode.high / decode.low) ** 0.5 - 1
+        decode = row.cell("decode_tok_s")
+        e = decode.estimate
+        half = None if e is None or e.low is None or e.high is None else (e.high / e.low) ** 0.5 - 1
+        star = "*" if decode.state == "unstable" else ""
         table.add_row(
-            row.name,
-            show("decode_tok_s", decode.value),
-            "–" if half is None else f"{100 * half:.0f} %",
-            f"{row.decode_percent:.0f} %",
-            show("prefill_tok_s", row.metrics["prefill_tok_s"].value),
-            *(f"{bytes_[name].value / 2**20:,.1f}" for name in ("peak_bytes", "kv_bytes")),
-            *(show(name, row.metrics[name].value) for name in ("perplexity", "kl_nats")),
+            escape(row.name),
+            show("decode_tok_s", decode.value) + star,
+            "–" if half is None else "> 1000 %" if half > 10 else f"{100 * half:.0f} %",
+            "–" if row.decode_percent is None else f"{row.decode_percent:.0f} %",
+            show("prefill_tok_s", row.cell("prefill_tok_s").value),
+            *(mib(row.cell(name).value) for name in ("peak_bytes", "kv_bytes")),
+            *(show(name, row.cell(name).value) for name in ("perplexity", "kl_nats")),
             show("p_frontier", row.p_frontier),
         )
     wide_console(out).print(table)
+    if any(row.cell("decode_tok_s").state == "unstable" for row in card.measured):
+        out.line("* unstable on this machine: the page says why, and no verdict rests on it")
     for row in card.rows:
-        if row.why_not is not None:
+        if row.why_not:
             out.line(f"not run: {row.name}: {row.why_not}")
+
+
+def mib(value: float | None) -> str:
+    return "–" if value is None else f"{value / 2**20:,.1f}"

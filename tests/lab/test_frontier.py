@@ -119,3 +119,14 @@ def test_bad_input_is_named() -> None:
         frontier([recipe("base", [0.0], 1.0, 1.0, [0.0])], reference="base")
     with pytest.raises(errors.UnknownField, match="kl_nats"):
         frontier([Recipe("base", {"decode_tok_s": [1.0]})], reference="base", axes=(AXES[0], AXES[3]))
+
+
+def test_blocks_of_draws_give_what_all_of_them_at_once_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted break: a last block that is shorter and counted as a whole one."""
+    from lab import frontier as module
+
+    draws = np.random.default_rng(3).normal(size=(101, 7, 4))
+    eps = np.full((7, 7, 4), 0.1)
+    whole = (~dominance(draws, eps).any(axis=-2)).mean(axis=0)
+    monkeypatch.setattr(module, "BLOCK_VALUES", 10 * eps.size)
+    assert module.share_undominated(draws, eps).tolist() == whole.tolist()

@@ -41,7 +41,7 @@ def test_migrations_make_the_schema_of_the_models(tmp_path: Path) -> None:
         views = connection.execute(text("SELECT name FROM sqlite_master WHERE type = 'view'")).scalars().all()
         for view in views:
             connection.execute(text(f"SELECT * FROM {view}")).all()
-        assert set(views) == {"latest_decision", "session_samples", "session_comparisons"}
+        assert set(views) == {"latest_decision", "session_samples", "session_comparisons", "scorecard_samples"}
     engine.dispose()
 
 
