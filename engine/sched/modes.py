@@ -19,6 +19,10 @@ from typing import Literal
 
 from engine.errors import InvalidValue, NotBuilt
 
+# Multiplications and additions that a CPU does in about the time that a forward's operations take by themselves.
+# Prompts share a forward up to there; beyond it the last would only hold up the first.
+SHARED_FLOP = {"bundled": 2e7, "openblas": 1e9}
+
 Rows = Literal["together", "one by one", "padded"]
 Fit = Literal["all", "some", "none"]
 
@@ -26,6 +30,11 @@ Fit = Literal["all", "some", "none"]
 def fit_of(layers: list[bool]) -> Fit:
     """How many of the caches can lie in one padded buffer."""
     return "all" if layers and all(layers) else "some" if any(layers) else "none"
+
+
+def shared_tokens(blas: str, parameters: int, chunk: int) -> int:
+    """Tokens of a forward of several prompts on a CPU, padding counted; at most a chunk."""
+    return min(chunk, int(SHARED_FLOP["bundled" if blas == "bundled" else "openblas"] / (2 * parameters)))
 
 
 def resolve_mode(asked: str, device: str, blas: str, unfit: str, fit: Fit, budget: str = "") -> tuple[str, Rows]:

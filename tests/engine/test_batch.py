@@ -15,7 +15,7 @@ import pytest
 from engine import Request, SamplingParams, errors, load
 from engine.config import EngineConfig
 from engine.graph.params import Linear
-from engine.sched.modes import resolve_mode
+from engine.sched.modes import resolve_mode, shared_tokens
 from oracles.tiny import tiny_model
 
 BAD = 50
@@ -190,6 +190,13 @@ def test_on_a_gpu_a_batch_has_the_oracle_s_bits_where_all_caches_can_be_padded()
         assert resolve_mode("auto", "gpu", "none", unfit, fit, budget) == ("invariant", "one by one")
         with pytest.raises(errors.NotBuilt, match=r"one position|rings or states|kv_budget"):
             resolve_mode("composition", "gpu", "none", unfit, fit, budget)
+
+
+def test_prompts_share_a_forward_only_where_a_model_is_small() -> None:
+    assert shared_tokens("bundled", 50_000, 64) == 64
+    assert shared_tokens("bundled", 50_000, 2048) == 200
+    assert shared_tokens("openblas", 700_000, 2048) == 714
+    assert shared_tokens("openblas", 135_000_000, 2048) == 3
 
 
 def test_packed_products_take_the_rows_of_a_step_as_one_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
