@@ -30,21 +30,22 @@ def load_checkpoint(path: Path, trainer: Trainer) -> dict[str, str]:
     Raises `CorruptFile` for a file that is damaged or of other parameters.
     """
     try:
-        arrays, notes = mx.load(str(path), return_metadata=True)
+        loaded: Any = mx.load(str(path), return_metadata=True)
     except (RuntimeError, ValueError) as error:
         raise CorruptFile(path, " ".join(str(error).split())) from error
+    arrays, notes = loaded
     wanted = {name: value.shape for name, value in _flat(_state(trainer), "")}
     found = {name: value.shape for name, value in arrays.items()}
     if wanted != found or "count" not in notes:
         odd = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
         raise CorruptFile(path, f"not a checkpoint of this model: {', '.join(odd[:3]) or 'no count'}")
     tree: Tree = {}
-    for name, value in arrays.items():
+    for name in wanted:  # in the trainer's own order: sums over all gradients follow it
         *at, leaf = name.split(SEPARATOR)
         node = tree
         for part in at:
             node = node.setdefault(part, {})
-        node[leaf] = value
+        node[leaf] = arrays[name]
     trainer.parameters, trainer.moments = tree["parameters"], tree["moments"]
     trainer.count = int(notes.pop("count"))
     return dict(notes)

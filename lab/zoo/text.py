@@ -41,7 +41,8 @@ def read_articles() -> Articles:
         for title, sentences in question["context"]:
             found[title] = "".join(sentences).strip()
     digests = {title: hashlib.sha256(title.encode()).hexdigest() for title, text in found.items() if text}
-    trained, others = [], []
+    trained: list[str] = []
+    others: list[str] = []
     for title in sorted(digests, key=lambda title: digests[title]):
         (others if int(digests[title][0], 16) % 2 else trained).append(f"{title}\n\n{found[title]}")
     articles = Articles(tuple(trained), tuple(others[:HELD_OUT]))
