@@ -20,15 +20,21 @@ LEAST_DECAY = 1e-30
 def unit_lower_inverse(matrix: mx.array) -> mx.array:
     """The inverse of [..., C, C], ones on the diagonal and zeros above it; C a power of two.
 
-    By halves: [[P, 0], [Q, R]] has the inverse [[P', 0], [-R' Q P', R']]. Both halves are inverted at once.
+    By halves: [[P, 0], [Q, R]] has the inverse [[P', 0], [-R' Q P', R']]. Both halves are inverted at once, as more
+    matrices of one leading axis: copies on CUDA take ten axes at most.
     """
     size = matrix.shape[-1]
+    return _inverses(matrix.reshape(-1, size, size)).reshape(matrix.shape)
+
+
+def _inverses(matrices: mx.array) -> mx.array:
+    """Of each of [M, C, C]."""
+    size = matrices.shape[-1]
     if size == 1:
-        return mx.ones_like(matrix)
+        return mx.ones_like(matrices)
     half = size // 2
-    upper, below = matrix[..., :half, :half], matrix[..., half:, :half]
-    both = unit_lower_inverse(mx.stack([upper, matrix[..., half:, half:]]))
-    first, second = both[0], both[1]
+    upper, below, lower = matrices[:, :half, :half], matrices[:, half:, :half], matrices[:, half:, half:]
+    first, second = mx.split(_inverses(mx.concatenate([upper, lower])), 2)
     top = mx.concatenate([first, mx.zeros_like(first)], axis=-1)
     bottom = mx.concatenate([-(second @ (below @ first)), second], axis=-1)
     return mx.concatenate([top, bottom], axis=-2)
