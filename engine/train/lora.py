@@ -6,6 +6,7 @@ Letters: I input features, O output features, R rank.
 from __future__ import annotations
 
 import json
+import shutil
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +14,8 @@ from pathlib import Path
 
 import mlx.core as mx
 
-from engine.artifacts.folder import new_folder
+from engine.artifacts.checkpoint import read_config, read_weights
+from engine.artifacts.folder import new_folder, write_model
 from engine.graph.spec import ArchSpec
 from engine.train.loss import Objective, next_token
 from engine.train.parameters import Parameters
@@ -78,3 +80,20 @@ def save_adapter(target: Path, adapter: Mapping[str, mx.array], lora: Lora, laye
             "lora_parameters": {"rank": lora.rank, "scale": lora.scale, "dropout": 0.0, "keys": list(lora.keys)},
         }
         (folder / "adapter_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def merge_adapter(base: Path, adapter: Path, target: Path) -> Path:
+    """Write `target`, a model folder in bfloat16 that does what the model in `base` does with the adapter in `adapter`,
+    the base's other files copied; returns `target`. Raises `InvalidValue` where it exists."""
+    config, weights = read_config(base), read_weights(base)
+    found = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))["lora_parameters"]
+    parts = mx.load(str(adapter / "adapters.safetensors"))
+    assert isinstance(parts, dict)
+    whole = {name: value.astype(mx.float32) for name, value in (weights | parts).items()}
+    made = merged({name: whole[name] for name in weights}, {name: whole[name] for name in parts}, found["scale"])
+    with new_folder(target) as folder:
+        for path in sorted(base.iterdir()):
+            if path.is_file() and path.name != "config.json" and ".safetensors" not in path.name:
+                shutil.copyfile(path, folder / path.name)
+        write_model(folder, {name: value.astype(mx.bfloat16) for name, value in made.items()}, config)
+    return target

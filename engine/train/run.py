@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+import numpy as np
 
 from engine.artifacts.checkpoint import read_config, read_weights
 from engine.artifacts.folder import new_folder, write_model
@@ -17,7 +18,7 @@ from engine.graph.spec import ArchSpec
 from engine.train.loop import Batch, Report, Trained, Training, fit
 from engine.train.lora import Lora, adapter_objective, draw_adapter
 from engine.train.loss import next_token
-from engine.train.mtp import draw_mtp, mtp_objective
+from engine.train.mtp import draw_mtp, mtp_losses, mtp_objective
 from engine.train.parameters import Parameters, draw_parameters
 
 
@@ -86,3 +87,20 @@ def save_mtp(target: Path, parameters: Mapping[str, mx.array]) -> None:
     with new_folder(target) as folder:
         arrays = {name: value.astype(mx.bfloat16) for name, value in parameters.items()}
         mx.save_safetensors(str(folder / "mtp.safetensors"), arrays, metadata={"format": "mlx"})
+
+
+def score_mtp(base: Path, head: Path, rows: Sequence[Sequence[int]]) -> tuple[float, float]:
+    """Of the head in the folder `head` on the model in `base`: the share of tokens of rows of one length that it
+    guesses, and its mean loss in nats."""
+    config, parameters = read_parameters(base)
+    stored = mx.load(str(head / "mtp.safetensors"))
+    assert isinstance(stored, dict)
+    made = {name: value.astype(mx.float32) for name, value in stored.items()}
+    right = nats = count = 0.0
+    for row in rows:
+        ids = mx.array([row])
+        logits, losses = mtp_losses(spec_of(config), parameters, made, ids)
+        right += np.asarray(mx.argmax(logits, axis=-1) == ids[:, 2:]).sum()
+        nats += np.asarray(losses, np.float64).sum()
+        count += losses.size
+    return float(right / count), float(nats / count)
