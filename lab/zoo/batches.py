@@ -16,6 +16,11 @@ TEXT_PART, SKILL_PART = 3, 2  # rows of text and of skills in a batch, 3 to 2
 # Answers of a row of skills weigh together as so many tokens of text, each at most as HEAVIEST.
 ROW_WEIGHT, HEAVIEST = 256.0, 12.0
 PASSAGE = (24, 160)  # tokens of a passage that is repeated
+# Rows of skills of each kind, of 24 that follow each other; "chat" holds all skills in the form of the template.
+SHARES = {"recall": 7, "addition": 6, "copy": 3, "brackets": 3, "json": 3, "chat": 2}
+KINDS = tuple(kind for kind, share in SHARES.items() for _ in range(share))
+FOCUS = {"recall": (1, 4), "copy": (1, 8)}  # parts of a batch of `Focused`
+DENSE_FROM, DENSE_UNTIL = 0.1, 1500  # the share of a kind's rows that it begins with, and the step that has them all
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,8 @@ _KINDS = ("stream/", "bytes/")
 class Mixed:
     """Rows [B, ROW] and weights [B, ROW - 1]: three fifths windows of the text, the others rows of skills."""
 
+    emphasis = 1.0  # on answers
+
     def __init__(self, data: TrainingData, size: int, seed: int) -> None:
         self._data, self._seed = data, seed
         self.skills = size * SKILL_PART // (TEXT_PART + SKILL_PART)
@@ -72,11 +79,40 @@ class Mixed:
     def __call__(self, step: int) -> Batch:
         random = np.random.default_rng([self._seed, step])
         windows = drawn_windows(self._data.streams["text"], random, self.texts)
-        picked = random.integers(0, len(self._data.rows), self.skills)
+        picked = self._picked(step, random)
         answers = self._data.answers[picked][:, 1:]
         each = np.minimum(HEAVIEST, ROW_WEIGHT / np.maximum(1, answers.sum(axis=1, keepdims=True)))
-        weights = np.concatenate([np.ones((self.texts, ROW - 1)), answers * each])
+        weights = np.concatenate([np.ones((self.texts, ROW - 1)), self.emphasis * answers * each])
         return np.concatenate([windows, self._data.rows[picked]]).astype(np.int32), weights.astype(np.float32)
+
+    def _picked(self, step: int, random: np.random.Generator) -> NDArray[np.intp]:
+        """Which rows of skills, as many as `skills`."""
+        return random.integers(0, len(self._data.rows), self.skills, dtype=np.intp)
+
+
+class Focused(Mixed):
+    """The same with more of recall and copying. Of those, rows with the most answers come first: there a
+    question stands near what it asks about, so that what has to be found is found sooner."""
+
+    emphasis = 2.0
+
+    def __init__(self, data: TrainingData, size: int, seed: int) -> None:
+        super().__init__(data, size, seed)
+        self._counts = {kind: size * part // whole for kind, (part, whole) in FOCUS.items()}
+        self.skills = size * SKILL_PART // (TEXT_PART + SKILL_PART) + size // 8
+        self.texts = size - self.skills
+        kinds = np.array(KINDS)[np.arange(len(data.rows)) % len(KINDS)]
+        dense = np.argsort(-data.answers.sum(axis=1), kind="stable")
+        self._ordered = {kind: dense[kinds[dense] == kind] for kind in FOCUS}
+
+    def _picked(self, step: int, random: np.random.Generator) -> NDArray[np.intp]:
+        share = min(1.0, DENSE_FROM + (1 - DENSE_FROM) * step / DENSE_UNTIL)
+        parts = []
+        for kind, count in self._counts.items():
+            rows = self._ordered[kind]
+            parts.append(rows[random.integers(0, max(1, int(share * len(rows))), count)])
+        others = self.skills - sum(self._counts.values())
+        return np.concatenate([*parts, random.integers(0, len(self._data.rows), others, dtype=np.intp)])
 
 
 class Windows:

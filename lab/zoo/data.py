@@ -13,12 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evals.skills import SKILLS, Draws, Sample, answer, given
-from lab.zoo.batches import ROW, Ids, TrainingData
+from lab.zoo.batches import KINDS, ROW, Ids, TrainingData
 from lab.zoo.text import Articles
 from lab.zoo.tokens import END_OF_TEXT, chat_text
 
-# Rows of each kind, of 24; "chat" holds all skills in the form of the template.
-SHARES = {"recall": 7, "addition": 6, "copy": 3, "brackets": 3, "json": 3, "chat": 2}
 SKILL_ROWS = 24000
 STYLED = 3000  # articles that a style is trained on
 _SENTENCE_END = re.compile(r"(?<=[.!?]) +")
@@ -45,9 +43,8 @@ def make_data(articles: Articles, tokenizer: Any, skill_rows: int = SKILL_ROWS) 
         texts[f"{name}_held_out"] = tuple(map(style, articles.held_out))
     streams = {name: stream(part, tokenizer) for name, part in texts.items()}
     counts = {name: sum(len(text.encode()) for text in part) for name, part in texts.items()}
-    kinds = [kind for kind, share in SHARES.items() for _ in range(share)]
     packed = [
-        pack(kinds[row % len(kinds)], Draws(f"zoo/{row}"), streams["text"], tokenizer) for row in range(skill_rows)
+        pack(KINDS[row % len(KINDS)], Draws(f"zoo/{row}"), streams["text"], tokenizer) for row in range(skill_rows)
     ]
     rows, answers = (np.stack(part) for part in zip(*packed, strict=True))
     return TrainingData(streams, counts, rows, answers)
