@@ -12,6 +12,7 @@ import numpy as np
 
 from engine.artifacts.checkpoint import read_config, read_weights
 from engine.artifacts.folder import new_folder, write_model
+from engine.errors import InvalidValue
 from engine.graph.families import build_spec
 from engine.graph.families.common import Config
 from engine.graph.spec import ArchSpec
@@ -90,8 +91,11 @@ def save_mtp(target: Path, parameters: Mapping[str, mx.array]) -> None:
 
 
 def score_mtp(base: Path, head: Path, rows: Sequence[Sequence[int]]) -> tuple[float, float]:
-    """Of the head in the folder `head` on the model in `base`: the share of tokens of rows of one length that it
-    guesses, and its mean loss in nats."""
+    """Of the head in the folder `head` on the model in `base`: the share of tokens that it guesses, from the third of a
+    row on, and its mean loss in nats. Rows of fewer than three tokens only are `InvalidValue`."""
+    rows = [row for row in rows if len(row) > 2]
+    if not rows:
+        raise InvalidValue("rows", 0, "at least one of three tokens or more")
     config, parameters = read_parameters(base)
     stored = mx.load(str(head / "mtp.safetensors"))
     assert isinstance(stored, dict)

@@ -24,6 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     check.add_argument("names", nargs="*", metavar="NAME", help="models; all of them unless named")
     check.add_argument("--quick", action="store_true", help="a part of the text and of the questions, with its own row")
+    for action in (listed, check):
+        action.add_argument("--table", help="another table than the one that is shipped")
     check.add_argument("--record", action="store_true", help="write what is measured into the table")
     train = actions.add_parser("train", help="make a model again", epilog=example("frontier zoo train qwen3-1m"))
     train.add_argument("name", metavar="NAME", help="a name of `frontier zoo list`")
@@ -44,14 +46,15 @@ def show(args: argparse.Namespace, out: Output) -> int:
     from rich.table import Table
 
     from lab.zoo.recipe import recipes
-    from lab.zoo.table import read_table
+    from lab.zoo.table import TABLE, read_table
 
-    held = read_table()
+    held = read_table(Path(args.table or TABLE))
     made = Table("model", "parameters", "bytes", "bits per byte", "skills, %", "below the bar", "what it is")
     for name, recipe in recipes().items():
         made.add_row(name, *cells(held["models"].get(name, {}).get("full")), recipe.about)
     wide_console(out).print(made)
-    out.line(f"bits per byte of held-out text; an order-3 byte n-gram has {held['baseline']['full']:.3f}")
+    if "full" in held["baseline"]:
+        out.line(f"bits per byte of held-out text; an order-3 byte n-gram has {held['baseline']['full']:.3f}")
     out.document(held)
     return 0
 
@@ -59,7 +62,7 @@ def show(args: argparse.Namespace, out: Output) -> int:
 def cells(row: dict[str, Any] | None) -> tuple[str, ...]:
     """Of a row of the table: parameters, bytes, bits per byte, skills, what is below the bar."""
     if row is None:
-        return ("", "", "not measured", "", "")
+        return ("", "", "not trained yet", "", "")
     share = " ".join(f"{skill} {100 * part:.0f}" for skill, part in row.get("skills", {}).items())
     if "repeated" in row:
         share = f"repeats {100 * row['repeated']:.0f}"
@@ -75,11 +78,12 @@ def check(args: argparse.Namespace, out: Output) -> int:
     """Measure, compare, and name each claim that is not true."""
     from lab.zoo.measure import SIZES, make_yardstick, measure
     from lab.zoo.recipe import find_recipe, recipes
-    from lab.zoo.table import below_bar, read_table, record, same, untrue
+    from lab.zoo.table import TABLE, below_bar, read_table, record, same, untrue
     from lab.zoo.text import read_articles
 
-    which, weights, held = "quick" if args.quick else "full", Path(args.weights), read_table()
-    chosen = [find_recipe(name) for name in args.names] or list(recipes().values())
+    which, weights, table = "quick" if args.quick else "full", Path(args.weights), Path(args.table or TABLE)
+    held = read_table(table)
+    chosen = [find_recipe(name) for name in args.names] or [each for each in recipes().values() if each.trained]
     yardstick = make_yardstick(read_articles(), weights, SIZES[which])
     baseline, said = yardstick.baseline(), held["baseline"].get(which)
     out.line(f"order-3 byte n-gram: {baseline:.4f} bits per byte")
@@ -93,7 +97,7 @@ def check(args: argparse.Namespace, out: Output) -> int:
         rows[recipe.name] = row
         tell(recipe.name, row, out)
         if args.record:
-            record(recipe.name, which, row, baseline)
+            record(recipe.name, which, row, baseline, table)
         else:
             stored = held["models"].get(recipe.name, {}).get(which)
             wrong += [f"{recipe.name}: {line}" for line in untrue(stored, row, SIZES[which].items)]

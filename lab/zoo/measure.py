@@ -172,6 +172,5 @@ def repeated_share(engine: Engine, rows: Sequence[Sequence[int]]) -> float:
 
 def _of_head(recipe: Recipe, weights: Path, yardstick: Yardstick) -> dict[str, Any]:
     assert recipe.base is not None
-    rows = [window for window in yardstick.windows()[0] if len(window) == ROW]
-    right, nats = score_mtp(weights / recipe.base, weights / recipe.name, rows)
+    right, nats = score_mtp(weights / recipe.base, weights / recipe.name, yardstick.windows()[0])
     return {"guessed": right, "nats": nats}

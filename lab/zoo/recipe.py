@@ -45,6 +45,11 @@ class Recipe:
     quantization: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def trained(self) -> bool:
+        """Whether it was run: a stage that was has its steps."""
+        return all(stage.steps is not None for stage in self.stages)
+
+    @property
     def weights(self) -> str:
         """The file that holds them."""
         return {"adapter": "adapters.safetensors", "mtp": "mtp.safetensors"}.get(self.kind, "model.safetensors")
