@@ -51,7 +51,9 @@ def show(args: argparse.Namespace, out: Output) -> int:
     held = read_table(Path(args.table or TABLE))
     made = Table("model", "parameters", "bytes", "bits per byte", "skills, %", "below the bar", "what it is")
     for name, recipe in recipes().items():
-        made.add_row(name, *cells(held["models"].get(name, {}).get("full")), recipe.about)
+        rows = held["models"].get(name, {})
+        part = " (in part)" if "quick" in rows and "full" not in rows else ""
+        made.add_row(name + part, *cells(rows.get("full", rows.get("quick"))), recipe.about)
     wide_console(out).print(made)
     if "full" in held["baseline"]:
         out.line(f"bits per byte of held-out text; an order-3 byte n-gram has {held['baseline']['full']:.3f}")
@@ -83,7 +85,10 @@ def check(args: argparse.Namespace, out: Output) -> int:
 
     which, weights, table = "quick" if args.quick else "full", Path(args.weights), Path(args.table or TABLE)
     held = read_table(table)
-    chosen = [find_recipe(name) for name in args.names] or [each for each in recipes().values() if each.trained]
+    chosen = [find_recipe(name) for name in args.names]
+    if not chosen:  # every claim of this size, or with --record every model that there is
+        chosen = [each for each in recipes().values() if each.trained]
+        chosen = [each for each in chosen if args.record or which in held["models"].get(each.name, {})]
     yardstick = make_yardstick(read_articles(), weights, SIZES[which])
     baseline, said = yardstick.baseline(), held["baseline"].get(which)
     out.line(f"order-3 byte n-gram: {baseline:.4f} bits per byte")

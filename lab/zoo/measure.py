@@ -79,6 +79,9 @@ class Yardstick:
 
 
 def make_yardstick(articles: Articles, weights: Path, size: Size) -> Yardstick:
+    """Raises `errors.ModelNotFound` where `weights` holds no tokenizer: it is another folder."""
+    if not (weights / "tokenizer" / "tokenizer.json").is_file():
+        raise errors.ModelNotFound(f"{weights}: no zoo; its folder holds tokenizer/tokenizer.json (see --weights)")
     return Yardstick(articles, read_tokenizer(weights / "tokenizer"), size)
 
 

@@ -39,7 +39,7 @@ def record(name: str, which: str, row: Mapping[str, Any], baseline: float, path:
 
 
 def below_bar(recipe: Recipe, row: Mapping[str, Any], baseline: float) -> list[str]:
-    """The bars that a row does not reach."""
+    """The bars that a row does not reach, by name."""
     found = []
     if recipe.kind == "adapter":
         if row["bits_per_byte_own"] >= row["bits_per_byte_own_of_base"]:
@@ -50,7 +50,7 @@ def below_bar(recipe: Recipe, row: Mapping[str, Any], baseline: float) -> list[s
     elif "bits_per_byte" in row and row["bits_per_byte"] > BPB_BAR * baseline:
         found.append("bits_per_byte")
     found += [skill for skill, share in row.get("skills", {}).items() if share < SKILL_BAR]
-    return found
+    return sorted(found)
 
 
 def untrue(stored: Mapping[str, Any] | None, found: Mapping[str, Any], items: int) -> Iterator[str]:
