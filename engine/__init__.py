@@ -40,6 +40,19 @@ if TYPE_CHECKING:
     from engine.levers import read_levers as read_levers
     from engine.levers import read_removals as read_removals
     from engine.method.prefix import check_prefix as check_prefix
+    from engine.quantize.affine import QuantPlan as QuantPlan
+    from engine.quantize.affine import quantize_folder as quantize_folder
+    from engine.train.loop import Training as Training
+    from engine.train.lora import Lora as Lora
+    from engine.train.lora import merge_adapter as merge_adapter
+    from engine.train.lora import save_adapter as save_adapter
+    from engine.train.run import read_parameters as read_parameters
+    from engine.train.run import save_model as save_model
+    from engine.train.run import save_mtp as save_mtp
+    from engine.train.run import score_mtp as score_mtp
+    from engine.train.run import train_adapter as train_adapter
+    from engine.train.run import train_model as train_model
+    from engine.train.run import train_mtp as train_mtp
     from engine.types import CacheLayer as CacheLayer
     from engine.types import Event as Event
     from engine.types import ForwardTrace as ForwardTrace
@@ -52,6 +65,7 @@ if TYPE_CHECKING:
     from engine.types import SamplingParams as SamplingParams
     from engine.types import ScoreBlock as ScoreBlock
     from engine.types import Usage as Usage
+
 
 _DOOR = {
     "Archive": "engine.artifacts.archive:Archive",
@@ -67,13 +81,16 @@ _DOOR = {
     "LEVER_TABLE": "engine.levers:LEVER_TABLE",
     "Lever": "engine.levers:Lever",
     "Likelihood": "engine.types:Likelihood",
+    "Lora": "engine.train.lora:Lora",
     "OPENBLAS_INSTALL": "engine.backend:OPENBLAS_INSTALL",
     "Plan": "engine.types:Plan",
     "Projection": "engine.types:Projection",
+    "QuantPlan": "engine.quantize.affine:QuantPlan",
     "Rehearsal": "engine.types:Rehearsal",
     "Request": "engine.types:Request",
     "SamplingParams": "engine.types:SamplingParams",
     "ScoreBlock": "engine.types:ScoreBlock",
+    "Training": "engine.train.loop:Training",
     "Usage": "engine.types:Usage",
     "Variant": "engine.levers:Variant",
     "archive_path": "engine.artifacts.archive:archive_path",
@@ -88,13 +105,23 @@ _DOOR = {
     "load_tokenizer": "engine.artifacts.tokenizer:load_tokenizer",
     "machine": "engine.backend:machine",
     "memory": "engine.backend:memory",
+    "merge_adapter": "engine.train.lora:merge_adapter",
+    "score_mtp": "engine.train.run:score_mtp",
     "openblas_path": "engine.backend:openblas_path",
     "parse_kv": "engine.kv.request:parse_kv",
+    "quantize_folder": "engine.quantize.affine:quantize_folder",
     "read_architecture": "engine.graph.reading:read_architecture",
     "read_lever_table": "engine.levers:read_lever_table",
     "read_levers": "engine.levers:read_levers",
+    "read_parameters": "engine.train.run:read_parameters",
     "read_removals": "engine.levers:read_removals",
     "resolve_model": "engine.artifacts.resolve:resolve_model",
+    "save_adapter": "engine.train.lora:save_adapter",
+    "save_model": "engine.train.run:save_model",
+    "save_mtp": "engine.train.run:save_mtp",
+    "train_adapter": "engine.train.run:train_adapter",
+    "train_model": "engine.train.run:train_model",
+    "train_mtp": "engine.train.run:train_mtp",
     "use_blas": "engine.backend:use_blas",
 }
 

@@ -5,19 +5,16 @@ A folder appears under its name when it is complete; until then it lives beside 
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 
 from engine.artifacts.checkpoint import read_config, read_weights
+from engine.artifacts.folder import new_folder, write_model
 from engine.artifacts.gguf import GROUP, GgufFile, Packed, permute_rows, read_gguf, repack
 from engine.artifacts.gguf_llama import llama_config, llama_tensors
 from engine.artifacts.gguf_tokenizer import check_tokenizer, write_tokenizer
@@ -36,7 +33,7 @@ def convert_gguf(source: Path, target: Path, *, dequantize: bool = False, progre
     config = llama_config(gguf)
     names = llama_tensors(gguf, config)
     check_tokenizer(source, gguf.metadata)
-    with _new_folder(target) as folder:
+    with new_folder(target) as folder:
         arrays: dict[str, mx.array] = {}
         bits: dict[str, int | None] = {}
         for done, tensor in enumerate(gguf.tensors):
@@ -55,7 +52,7 @@ def convert_gguf(source: Path, target: Path, *, dequantize: bool = False, progre
             config["quantization"] = _quantization(bits)
         config["mlx_frontier"] = _provenance(gguf, dequantized=dequantize)
         write_tokenizer(folder, source, gguf.metadata)
-        _write_model(folder, arrays, config)
+        write_model(folder, arrays, config)
         _report(progress, f"converting {source.name}", len(gguf.tensors), len(gguf.tensors))
     return target
 
@@ -72,13 +69,13 @@ def dequantize_folder(source: Path, target: Path, *, progress: Progress | None =
     if not isinstance(quantization, dict):
         raise InvalidValue("source", str(source), "a folder whose config.json has a quantization entry")
     weights = read_weights(source)
-    with _new_folder(target) as folder:
+    with new_folder(target) as folder:
         arrays = _dense(weights, quantization, progress, f"unpacking {source.name}")
         config["mlx_frontier"] = {**config.get("mlx_frontier", {}), "dequantized": True}
         for path in sorted(source.iterdir()):
             if path.is_file() and path.name != "config.json" and ".safetensors" not in path.name:
                 shutil.copyfile(path, folder / path.name)
-        _write_model(folder, arrays, config)
+        write_model(folder, arrays, config)
     return target
 
 
@@ -153,33 +150,6 @@ def _provenance(gguf: GgufFile, *, dequantized: bool) -> dict[str, Any]:
         "scales": "float32",
         "dequantized": dequantized,
     }
-
-
-def _write_model(folder: Path, arrays: dict[str, mx.array], config: Mapping[str, Any]) -> None:
-    mx.save_safetensors(str(folder / "model.safetensors"), arrays, metadata={"format": "mlx"})
-    text = json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False)
-    (folder / "config.json").write_text(text + "\n", encoding="utf-8")
-
-
-@contextmanager
-def _new_folder(target: Path) -> Iterator[Path]:
-    """A folder under a temporary name, renamed to `target` if the block succeeds and removed if it does not."""
-    target = Path(os.path.abspath(target))
-    if target.exists():
-        raise InvalidValue("target", str(target), "a path that does not exist yet")
-    if not target.parent.is_dir():
-        raise InvalidValue("target", str(target), f"a name in an existing folder; {target.parent} is none")
-    partial = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
-    try:
-        yield partial
-        for path in partial.iterdir():
-            with path.open("rb") as f:
-                os.fsync(f.fileno())
-        partial.chmod(0o755)  # mkdtemp's own is private
-        os.replace(partial, target)
-    except BaseException:
-        shutil.rmtree(partial)
-        raise
 
 
 def _report(progress: Progress | None, label: str, done: int, total: int) -> None:

@@ -15,6 +15,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from engine.graph.conv import CausalConv
+from engine.graph.delta_blocks import delta_blocks
 from engine.graph.forward import Forward
 from engine.graph.params import Weights
 from engine.graph.spec import ArchSpec
@@ -111,7 +112,7 @@ class DeltaNet:
     """x [B, L, D] -> [B, L, D]. The state: the pasts of the convolutions, then the memory [B, H, V, E]."""
 
     def __init__(self, spec: DeltaSpec, arch: ArchSpec, weights: Weights, path: str) -> None:
-        self.spec = spec
+        self.spec, self.training = spec, weights.training
         apart, H, keys, values = (
             spec.maps == "apart",
             spec.v_heads,
@@ -144,7 +145,11 @@ class DeltaNet:
         q, k, v = (p.reshape(*x.shape[:2], -1, dim) for p, dim in zip(parts, dims, strict=True))
         q, k = unit(q, k)  # [B, L, K, E]
         beta = mx.sigmoid(b) * 2.0 if spec.negative else mx.sigmoid(b)
-        y, memory = delta_rule(q, k, v, decay(self.a_log, a, self.dt_bias), beta, memory, spec.plain)
+        factors = decay(self.a_log, a, self.dt_bias)
+        if self.training:
+            y, memory = delta_blocks(q, k, v, factors, beta, memory)
+        else:
+            y, memory = delta_rule(q, k, v, factors, beta, memory, spec.plain)
         state.append(x.shape[1], *(past for _, past in made), memory)
         y = gated_like(y, z.reshape(y.shape), mx.fast.rms_norm(y, self.norm, spec.eps))  # [B, L, H, V]
         return self.out(y.reshape(*x.shape[:2], -1))

@@ -29,12 +29,14 @@ class Experts:
         def stack(key: str, out: int, width: int) -> ExpertsLinear:
             return weights.experts(weights.join(path, key), experts, out, width, spec.bias)
 
-        self.act = activation(spec)
+        self.act, self.training = activation(spec), weights.training
         self.gate = stack(spec.gate, spec.hidden, dim) if spec.gate else None
         self.up = stack(spec.up, spec.hidden, dim)
         self.down = stack(spec.down, dim, spec.hidden)
 
     def __call__(self, x: mx.array, ids: mx.array) -> mx.array:
+        if self.training:
+            return self._through_all(x, ids)
         x = mx.expand_dims(x, (-2, -3))  # [..., 1, 1, D]
         order = ids.size >= SORT_FROM
         picked, inverse = ids, None
@@ -49,6 +51,15 @@ class Experts:
         if inverse is not None:
             out = mx.unflatten(out[inverse], 0, ids.shape)
         return out.squeeze(-2)
+
+    def _through_all(self, x: mx.array, ids: mx.array) -> mx.array:
+        """The same with every token through every expert: plain products, whose gradients every device has."""
+        tokens = x.reshape(1, -1, x.shape[-1])  # [1, T, D]
+        up = self.up.of_all(tokens)  # [N, T, M]
+        hidden = self.act(up) if self.gate is None else self.act(self.gate.of_all(tokens), up)
+        out = self.down.of_all(hidden).transpose(1, 0, 2)  # [T, N, D]
+        picked = mx.take_along_axis(out, ids.reshape(out.shape[0], -1, 1), axis=1)  # [T, k, D]
+        return picked.reshape(*ids.shape, -1)
 
 
 def _scores(logits: mx.array, spec: RouterSpec) -> mx.array:
@@ -69,8 +80,10 @@ def _scores(logits: mx.array, spec: RouterSpec) -> mx.array:
     return logits
 
 
-def select(logits: mx.array, correction: mx.array | None, *, spec: RouterSpec, top_k: int) -> tuple[mx.array, mx.array]:
-    """Router logits [..., N] -> expert ids [..., k] and their scores [..., k]."""
+def select(
+    logits: mx.array, correction: mx.array | None, *, spec: RouterSpec, top_k: int, training: bool = False
+) -> tuple[mx.array, mx.array]:
+    """Router logits [..., N] -> expert ids [..., k] and their scores [..., k]. training: ids carry no gradient."""
     scores = _scores(logits, spec)
     if correction is not None and spec.correction_cast:
         correction = correction.astype(scores.dtype)
@@ -88,6 +101,8 @@ def select(logits: mx.array, correction: mx.array | None, *, spec: RouterSpec, t
         ids = mx.argpartition(-ranked, kth=top_k - 1, axis=-1)[..., :top_k]
     else:
         ids = mx.argpartition(ranked, kth=-top_k, axis=-1)[..., -top_k:]
+    if training:
+        ids = mx.stop_gradient(ids)
     picked = mx.take_along_axis(scores, ids, axis=-1)
     if spec.selected == "softmax":
         picked = mx.softmax(picked, axis=-1, precise=True)
@@ -108,9 +123,9 @@ def select(logits: mx.array, correction: mx.array | None, *, spec: RouterSpec, t
 
 
 @lru_cache
-def selection(spec: RouterSpec, top_k: int) -> Callable[..., tuple[mx.array, mx.array]]:
+def selection(spec: RouterSpec, top_k: int, training: bool = False) -> Callable[..., tuple[mx.array, mx.array]]:
     """`select` of a spec: one function for all layers, so that each shape is traced once."""
-    chosen = partial(select, spec=spec, top_k=top_k)
+    chosen = partial(select, spec=spec, top_k=top_k, training=training)
     return mx.compile(chosen) if spec.compiled else chosen
 
 
@@ -124,7 +139,7 @@ class Router:
         self.correction = None
         if spec.correction is not None:
             self.correction = weights.take(weights.join(path, spec.correction), (experts,))
-        self.select = selection(spec, top_k)
+        self.select = selection(spec, top_k, weights.training)
 
     def __call__(self, x: mx.array) -> tuple[mx.array, mx.array]:
         seen = x.astype(mx.float32) if self.spec.float32_in else x

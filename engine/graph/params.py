@@ -7,7 +7,7 @@ A weight table is read through `Weights`, which knows at the end what was missin
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -120,6 +120,12 @@ class ExpertsLinear:
             y = mx.gather_mm(x, self.weight.swapaxes(-1, -2), rhs_indices=experts, sorted_indices=ordered)
         return y if self.bias is None else y + mx.expand_dims(self.bias[experts], -2)
 
+    def of_all(self, x: mx.array) -> mx.array:
+        """x [E or 1, T, I], T tokens -> [E, T, O], every one through every map; dense weights only."""
+        assert isinstance(self.weight, mx.array)
+        y = x @ self.weight.swapaxes(-1, -2)
+        return y if self.bias is None else y + self.bias[:, None]
+
 
 class HeadsLinear:
     """A linear map per head: dense weight [H, O, I]."""
@@ -136,9 +142,22 @@ class Weights:
     """A checkpoint's arrays by key, handed out and checked against the shape that the spec asks.
 
     `at`: what all keys, those of config.json's quantisation too, are under; those that are asked for lack it.
+    training: modules that loop over tokens, or whose operations have no gradient on some device, take their training
+    form: the same function to rounding. fill: makes what is absent, of a model that has yet to be trained.
     """
 
-    def __init__(self, arrays: Mapping[str, mx.array], config: Mapping[str, Any], path: str, at: str = "") -> None:
+    def __init__(
+        self,
+        arrays: Mapping[str, mx.array],
+        config: Mapping[str, Any],
+        path: str,
+        at: str = "",
+        *,
+        training: bool = False,
+        fill: Callable[[str, tuple[int, ...]], mx.array] | None = None,
+    ) -> None:
+        self.training = training
+        self._fill = fill
         self._left = dict(arrays)
         self._at = at
         self._given: dict[str, mx.array] = {}
@@ -163,6 +182,8 @@ class Weights:
 
     def _array(self, key: str, shape: tuple[int, ...]) -> mx.array:
         key = self.join(self._at, key)
+        if key not in self._left and key not in self._given and self._fill is not None:
+            self._left[key] = self._fill(key, shape)
         if key not in self._left and key not in self._given:
             self._missing.append(key)
             if len(self._missing) >= MANY:
@@ -213,6 +234,10 @@ class Weights:
 
     def has(self, key: str) -> bool:
         return self.join(self._at, key) in self._left
+
+    def given(self) -> dict[str, mx.array]:
+        """Every array that was handed out, by its full key."""
+        return dict(self._given)
 
     def finish(self) -> None:
         """Raise `WeightsMismatch` if any key was missing, misshapen or left over."""

@@ -23,6 +23,7 @@ from engine.graph.mlp import swiglu
 from engine.graph.norms import Norm, build_norm, rms_norm
 from engine.graph.params import Weights
 from engine.graph.spec import ArchSpec, NormSpec
+from engine.graph.ssm_blocks import scan_blocks
 from engine.kv.spec import CacheSpec
 
 BLOCK = 256
@@ -94,7 +95,7 @@ class Recurrence:
         self, heads: int, limits: tuple[float, float], cast_skip: bool, plain: bool, weights: Weights, path: str
     ) -> None:
         self.limits, self.cast_skip = limits, cast_skip
-        self.scan = scan_plain if plain else scan
+        self.scan = scan_blocks if weights.training else scan_plain if plain else scan
         self.rates = -mx.exp(weights.take(f"{path}.A_log", (heads,))).astype(mx.float32)
         self.skip, self.bias = weights.take(f"{path}.D", (heads,)), weights.take(f"{path}.dt_bias", (heads,))
 

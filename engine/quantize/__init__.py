@@ -1,0 +1,1 @@
+"""Packing dense models into few bits."""

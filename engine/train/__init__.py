@@ -1,0 +1,1 @@
+"""Training of small models: the graphs that serve, differentiated as functions of their parameters."""

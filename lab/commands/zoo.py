@@ -1,0 +1,155 @@
+"""`frontier zoo`: tiny trained models, their table, and measuring again what it says."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from lab.commands import example
+from lab.console import Output, progress_callback, size, wide_console
+
+HELP = "tiny trained models: `list` shows their table, `check` measures it again, `train` makes one by its recipe"
+EXAMPLE = "frontier zoo check --quick"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The actions `list`, `check` and `train`."""
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    listed = actions.add_parser("list", help="every model, as the table has it", epilog=example("frontier zoo list"))
+    check = actions.add_parser(
+        "check",
+        help="measure the stored weights again; exit code 1 and the claim where the table is not true",
+        epilog=example("frontier zoo check llama-3m", "frontier zoo check --quick"),
+    )
+    check.add_argument("names", nargs="*", metavar="NAME", help="models; all of them unless named")
+    check.add_argument("--quick", action="store_true", help="a part of the text and of the questions, with its own row")
+    for action in (listed, check):
+        action.add_argument("--table", help="another table than the one that is shipped")
+    check.add_argument("--record", action="store_true", help="write what is measured into the table")
+    train = actions.add_parser("train", help="make a model again", epilog=example("frontier zoo train qwen3-1m"))
+    train.add_argument("name", metavar="NAME", help="a name of `frontier zoo list`")
+    train.add_argument("--out", help="the folder to make; it must not exist yet (default: NAME, here)")
+    train.add_argument("--steps", type=int, help="so many steps in each stage, for a look; not the recipe's model")
+    for action in (listed, check, train):
+        action.add_argument("--weights", default="tests/zoo", help="the folder of the zoo (default: tests/zoo)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Exit code 0; of `check` 1 where a claim is not true."""
+    out = Output(as_json=args.json)
+    return {"list": show, "check": check, "train": train}[args.action](args, out)
+
+
+def show(args: argparse.Namespace, out: Output) -> int:
+    """The table, from what is stored."""
+    from rich.table import Table
+
+    from lab.zoo.recipe import recipes
+    from lab.zoo.table import TABLE, read_table
+
+    held = read_table(Path(args.table or TABLE))
+    made = Table("model", "parameters", "bytes", "bits per byte", "skills, %", "below the bar", "what it is")
+    for name, recipe in recipes().items():
+        rows = held["models"].get(name, {})
+        part = " (in part)" if "quick" in rows and "full" not in rows else ""
+        made.add_row(name + part, *cells(rows.get("full", rows.get("quick"))), recipe.about)
+    wide_console(out).print(made)
+    if "full" in held["baseline"]:
+        out.line(f"bits per byte of held-out text; an order-3 byte n-gram has {held['baseline']['full']:.3f}")
+    out.document(held)
+    return 0
+
+
+def cells(row: dict[str, Any] | None) -> tuple[str, ...]:
+    """Of a row of the table: parameters, bytes, bits per byte, skills, what is below the bar."""
+    if row is None:
+        return ("", "", "not trained yet", "", "")
+    share = " ".join(f"{skill} {100 * part:.0f}" for skill, part in row.get("skills", {}).items())
+    if "repeated" in row:
+        share = f"repeats {100 * row['repeated']:.0f}"
+    if "guessed" in row:
+        share = f"guesses {100 * row['guessed']:.0f}"
+    bits = f"{row['bits_per_byte']:.3f}" if "bits_per_byte" in row else ""
+    if "bits_per_byte_own" in row:
+        bits = f"{row['bits_per_byte_own']:.3f} of its style, without it {row['bits_per_byte_own_of_base']:.3f}"
+    return str(row.get("parameters", "")), size(row["bytes"]), bits, share, ", ".join(row["below"])
+
+
+def check(args: argparse.Namespace, out: Output) -> int:
+    """Measure, compare, and name each claim that is not true."""
+    from lab.zoo.measure import SIZES, make_yardstick, measure
+    from lab.zoo.recipe import find_recipe, recipes
+    from lab.zoo.table import TABLE, below_bar, read_table, record, same, untrue
+    from lab.zoo.text import read_articles
+
+    which, weights, table = "quick" if args.quick else "full", Path(args.weights), Path(args.table or TABLE)
+    held = read_table(table)
+    chosen = [find_recipe(name) for name in args.names]
+    if not chosen:  # every claim of this size, or with --record every model that there is
+        chosen = [each for each in recipes().values() if each.trained]
+        chosen = [each for each in chosen if args.record or which in held["models"].get(each.name, {})]
+    yardstick = make_yardstick(read_articles(), weights, SIZES[which])
+    baseline, said = yardstick.baseline(), held["baseline"].get(which)
+    out.line(f"order-3 byte n-gram: {baseline:.4f} bits per byte")
+    rows, wrong = {}, []
+    if not args.record and not same(said, baseline, 0.0):
+        wrong.append(f"the n-gram's bits per byte: the table says {said}, measured {baseline}")
+    for recipe in chosen:
+        with progress_callback() as progress:
+            row = measure(recipe, weights, yardstick, progress)
+        row["below"] = below_bar(recipe, row, baseline)
+        rows[recipe.name] = row
+        tell(recipe.name, row, out)
+        if args.record:
+            record(recipe.name, which, row, baseline, table)
+        else:
+            stored = held["models"].get(recipe.name, {}).get(which)
+            wrong += [f"{recipe.name}: {line}" for line in untrue(stored, row, SIZES[which].items)]
+    for line in wrong:
+        out.line(f"not true: {line}")
+    out.document({"size": which, "baseline": baseline, "models": rows, "untrue": wrong})
+    return 1 if wrong else 0
+
+
+def tell(name: str, row: dict[str, Any], out: Output) -> None:
+    """A measured row as lines."""
+    parameters, held_bytes, bits, share, below = cells(row)
+    words = (
+        f"{parameters} parameters" if parameters else "",
+        held_bytes,
+        f"{bits} bits per byte" if bits else "",
+        share,
+    )
+    out.line(f"{name}: {', '.join(word for word in words if word)}")
+    if below:
+        out.line(f"  below the bar: {below}")
+
+
+def train(args: argparse.Namespace, out: Output) -> int:
+    """One model by its recipe, into a folder of its own."""
+    from dataclasses import replace
+
+    from lab.zoo.data import make_data
+    from lab.zoo.make import make
+    from lab.zoo.recipe import find_recipe
+    from lab.zoo.text import read_articles
+    from lab.zoo.tokens import read_tokenizer
+
+    recipe, weights, target = find_recipe(args.name), Path(args.weights), Path(args.out or args.name)
+    if args.steps is not None:
+        stages = tuple(replace(stage, steps=args.steps, seconds=None) for stage in recipe.stages)
+        recipe = replace(recipe, stages=stages)
+    data = None
+    if recipe.stages:
+        out.line("encoding the text and packing rows of skills")
+        data = make_data(read_articles(), read_tokenizer(weights / "tokenizer"))
+        out.line(f"data sha256 {data.sha256}")
+
+    def report(step: int, steps: int | None, loss: float) -> None:
+        out.line(f"step {step} of {steps or '?'}: loss {loss:.4f} nats")
+
+    make(recipe, weights, data, target, report)
+    out.line(str(target))
+    out.document({"name": recipe.name, "folder": str(target)})
+    return 0

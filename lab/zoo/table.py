@@ -1,0 +1,75 @@
+"""The table of the zoo: what was measured, the bars, and whether a new measurement says the same.
+
+Bars: bits per byte at most `BPB_BAR` of the byte n-gram's; every skill at `SKILL_BAR`; an adapter below its base on
+text of its style; the repeater right in `REPEAT_BAR` of what it has read before. What a model does not reach is in the
+table as measured, and named in `below`; a model that is better or worse than its row says is not true.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from lab.zoo.recipe import FOLDER, Recipe
+
+TABLE = FOLDER / "table.json"
+BPB_BAR, SKILL_BAR, REPEAT_BAR = 0.9, 0.9, 0.9
+# What another machine's rounding may change: float32 sums of a few thousand terms in another order move a loss in the
+# fifth digit, and one greedy answer whose two best tokens are that close.
+BPB_SLACK, SHARE_SLACK_ITEMS = 1e-3, 1
+
+
+def read_table(path: Path = TABLE) -> dict[str, Any]:
+    held: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return held
+
+
+def write_table(table: Mapping[str, Any], path: Path = TABLE) -> None:
+    path.write_text(json.dumps(table, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def record(name: str, which: str, row: Mapping[str, Any], baseline: float, path: Path = TABLE) -> None:
+    """One row, written at once: a run that ends early keeps what it has measured."""
+    held = read_table(path)
+    held["baseline"][which] = baseline
+    held["models"].setdefault(name, {})[which] = dict(row)
+    write_table(held, path)
+
+
+def below_bar(recipe: Recipe, row: Mapping[str, Any], baseline: float) -> list[str]:
+    """The bars that a row does not reach, by name."""
+    found = []
+    if recipe.kind == "adapter":
+        if row["bits_per_byte_own"] >= row["bits_per_byte_own_of_base"]:
+            found.append("bits_per_byte_own")
+    elif "repeated" in row:
+        if row["repeated"] < REPEAT_BAR:
+            found.append("repeated")
+    elif "bits_per_byte" in row and row["bits_per_byte"] > BPB_BAR * baseline:
+        found.append("bits_per_byte")
+    found += [skill for skill, share in row.get("skills", {}).items() if share < SKILL_BAR]
+    return sorted(found)
+
+
+def untrue(stored: Mapping[str, Any] | None, found: Mapping[str, Any], items: int) -> Iterator[str]:
+    """Every claim of a stored row that a measurement does not bear out, as a line."""
+    if stored is None:
+        yield "no row in the table"
+        return
+    for name in sorted(stored.keys() | found.keys()):
+        said, is_now = stored.get(name), found.get(name)
+        if isinstance(said, dict) and isinstance(is_now, dict):
+            for skill in sorted(said.keys() | is_now.keys()):
+                if not same(said.get(skill), is_now.get(skill), SHARE_SLACK_ITEMS / items):
+                    yield f"{name} {skill}: the table says {said.get(skill)}, measured {is_now.get(skill)}"
+        elif not same(said, is_now, BPB_SLACK):
+            yield f"{name}: the table says {said}, measured {is_now}"
+
+
+def same(said: object, is_now: object, slack: float) -> bool:
+    """Equal, numbers to within `slack`."""
+    if isinstance(said, float) and isinstance(is_now, float):
+        return abs(said - is_now) <= slack + 1e-9
+    return said == is_now

@@ -1,0 +1,116 @@
+"""`frontier zoo` as a user types it, on two articles of the held-out text."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine import errors
+from lab import cli
+from lab.zoo import measure, table, text
+from lab.zoo.recipe import Recipe, find_recipe, recipes
+
+ZOO = Path(__file__).resolve().parents[1] / "zoo"
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A short text and one question of each skill, so that no archive is needed."""
+    held = json.loads((ZOO / "held_out.json").read_text(encoding="utf-8"))
+    articles = text.Articles(tuple(held["trained"]), tuple(held["held_out"]))
+    monkeypatch.setattr(text, "read_articles", lambda: articles)
+    monkeypatch.setitem(measure.SIZES, "quick", measure.Size(articles=1, items=1))
+
+
+def check(*words: str) -> int:
+    return cli.main(["zoo", "check", "--quick", "--weights", str(ZOO), *words])
+
+
+@pytest.mark.usefixtures("few")
+def test_a_claim_that_is_not_true(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Recorded, then true; then a better number, a skill and the weights' hash are claimed, and each is named."""
+    path = tmp_path / "table.json"
+    path.write_text('{"baseline": {}, "models": {}}')
+    words = ("draft-0.5m", "--table", str(path))
+    assert check(*words, "--record") == 0
+    assert check(*words) == 0
+    held = json.loads(path.read_text())
+    row = held["models"]["draft-0.5m"]["quick"]
+    row["bits_per_byte"] -= 0.01
+    row["sha256"] = "0" * 64
+    row["below"] = ["copy"]
+    path.write_text(json.dumps(held))
+    capsys.readouterr()
+    assert check(*words) == 1
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("not true: draft-0.5m: ")]
+    assert [line.split(": ")[2] for line in said] == ["below", "bits_per_byte", "sha256"]
+
+
+@pytest.mark.usefixtures("few")
+def test_a_model_without_a_row_and_one_without_weights(tmp_path: Path) -> None:
+    """Neither passes for a true claim."""
+    path = tmp_path / "table.json"
+    path.write_text('{"baseline": {}, "models": {}}')
+    assert check("mtp-3m", "--table", str(path)) == 1
+    assert cli.main(["zoo", "check", "mtp-3m", "--weights", str(tmp_path)]) == 2
+    assert cli.main(["zoo", "check", "no-model"]) == 2
+
+
+def row(**changes: Any) -> dict[str, Any]:
+    skills = dict.fromkeys(("copy", "recall"), 1.0)
+    return {"bits_per_byte": 1.5, "skills": skills, "below": [], **changes}
+
+
+def test_bars() -> None:
+    """Of each kind of model, at the bar and past it."""
+    model, adapter = find_recipe("qwen3-1m"), find_recipe("lora-lower")
+    assert table.below_bar(model, row(), 2.5) == []
+    assert table.below_bar(model, row(bits_per_byte=2.26), 2.5) == ["bits_per_byte"]
+    assert table.below_bar(model, row(skills={"copy": 0.9, "recall": 0.89}), 2.5) == ["recall"]
+    assert table.below_bar(model, {"repeated": 0.89, "bits_per_byte": 3.0}, 2.5) == ["repeated"]
+    assert table.below_bar(adapter, {"bits_per_byte_own": 2.0, "bits_per_byte_own_of_base": 2.0}, 2.5) != []
+
+
+def test_how_far_a_share_may_differ() -> None:
+    """By one question, in neither direction by two."""
+    stored = row(skills={"copy": 1.0, "recall": 0.5})
+    assert not list(table.untrue(stored, row(skills={"copy": 0.95, "recall": 0.55}), 20))
+    assert len(list(table.untrue(stored, row(skills={"copy": 0.9, "recall": 0.6}), 20))) == 2
+    assert list(table.untrue(None, row(), 20)) == ["no row in the table"]
+
+
+def test_recipes_and_stored_weights() -> None:
+    """A recipe that was run has its weights in the tree and a row in the table, another has neither."""
+    held = table.read_table()["models"]
+    for name, recipe in recipes().items():
+        assert (ZOO / name / recipe.weights).is_file() == recipe.trained
+        assert ("quick" in held.get(name, {})) == recipe.trained
+    assert held.keys() <= recipes().keys()
+    with pytest.raises(errors.InvalidValue, match="llama-3m"):
+        find_recipe("llama")
+
+
+def test_the_table_reaches_its_bars_or_says_so() -> None:
+    """A row whose numbers are below a bar that it does not name would claim it."""
+    held = table.read_table()
+    for name, rows in held["models"].items():
+        for which, found in rows.items():
+            assert found["below"] == table.below_bar(find_recipe(name), found, held["baseline"][which])
+    assert held["models"]["llama-3m"]["full"]["below"] == []
+
+
+def test_the_zoo_is_small() -> None:
+    """At most 24 MB, links counted once."""
+    files = [path for path in ZOO.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert sum(path.stat().st_size for path in files) <= 24_000_000
+
+
+def test_a_recipe_again(tmp_path: Path) -> None:
+    """A quantised version is made again to the same bytes; only one that is trained needs data."""
+    assert cli.main(["zoo", "train", "qwen3-1m-mixed", "--weights", str(ZOO), "--out", str(tmp_path / "again")]) == 0
+    made, stored = (folder / "model.safetensors" for folder in (tmp_path / "again", ZOO / "qwen3-1m-mixed"))
+    assert made.read_bytes() == stored.read_bytes()
+    assert isinstance(find_recipe("qwen3-1m-mixed"), Recipe)
