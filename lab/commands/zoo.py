@@ -49,7 +49,17 @@ def show(args: argparse.Namespace, out: Output) -> int:
     from lab.zoo.table import TABLE, read_table
 
     held = read_table(Path(args.table or TABLE))
-    made = Table("model", "parameters", "bytes", "bits per byte", "skills, %", "below the bar", "what it is")
+    made = Table(
+        "model",
+        "parameters",
+        "bytes",
+        "bits per byte",
+        "skills, %",
+        "below the bar",
+        "what it is",
+        box=None,
+        pad_edge=False,
+    )
     for name, recipe in recipes().items():
         rows = held["models"].get(name, {})
         part = " (in part)" if "quick" in rows and "full" not in rows else ""
