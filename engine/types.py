@@ -125,7 +125,7 @@ class Request:
                 raise InvalidValue("taps", tap, TAPS)
         if self.forced_tokens is not None and not self.forced_tokens:
             raise InvalidValue("forced_tokens", self.forced_tokens, "None or at least one token id")
-        is_messages = not isinstance(self.prompt, str) and bool(self.prompt) and isinstance(self.prompt[0], Mapping)
+        is_messages = not isinstance(self.prompt, str) and len(self.prompt) > 0 and isinstance(self.prompt[0], Mapping)
         if not is_messages and (self.tools is not None or self.template_kwargs):
             raise InvalidValue("tools/template_kwargs", "given", "only together with a list of messages")
 

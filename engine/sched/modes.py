@@ -48,7 +48,9 @@ def resolve_mode(asked: str, device: str, blas: str, unfit: str, fit: Fit, budge
     pads = not unfit and fit != "none"
     if asked == "fast":
         if pads and budget:
-            raise InvalidValue(budget, "a number", "None with batch_mode=fast: padding is not projected")
+            raise InvalidValue(
+                "batch_mode", asked, f"auto or invariant while {budget} is set: padding is not projected"
+            )
         return asked, "one by one" if unfit else "padded" if pads else "together"
     if device == "cpu":
         mode = "composition" if asked == "auto" else asked

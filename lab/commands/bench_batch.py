@@ -96,6 +96,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
     asked = [case for case in cases(models, numbers("--rows", args.rows) if args.rows else ROWS) if case.kind in kinds]
     launches = LAUNCHES if args.launches is None else args.launches
     levers, against = levers_of(args.lever or ()), args.against or "mlx-lm"
+    if against == "engine":
+        check_differs(levers)
     folders = find(models, args.size, args.dtype)
     engine = " ".join(("engine", *(f"{name}={value}" for name, value in levers)))
     out.line(
@@ -158,6 +160,18 @@ def levers_of(given: Sequence[str]) -> tuple[tuple[str, str], ...]:
             )
         EngineConfig.from_dict({"model": "", name: value})
     return tuple(pairs)
+
+
+def check_differs(levers: Sequence[tuple[str, str]]) -> None:
+    """Raise `InvalidValue` where the engine without these levers is the engine with them."""
+    from engine import LEVERS, errors, machine
+
+    same = [f"{name}={value}" for name, value in levers if value == LEVERS[name].default_on(machine().key)]
+    if same or not levers:
+        given = " ".join(same) or "none"
+        raise errors.InvalidValue(
+            "--lever", given, "with --against engine, values that this machine has not by default"
+        )
 
 
 def find(models: Sequence[str], size: str | None, dtype: str | None) -> dict[str, Path]:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import mlx.core as mx
 import numpy as np
@@ -19,7 +20,7 @@ from lab import batch_bench, lock
 from lab.batch_bench import Case, CaseResult, Sizes, cases, probe_of, run_case
 from lab.cli import main
 from lab.commands import bench_batch
-from lab.commands.bench_batch import levers_of
+from lab.commands.bench_batch import check_differs, levers_of
 from lab.graph_bench import Limits
 from lab.graph_models import build
 from lab.paired import Paired
@@ -239,3 +240,15 @@ def test_against_the_engine_itself_no_bar_holds_for_all_rows_together() -> None:
     case = Case(model="llama", kind="rows", rows=2)
     assert verdicts(measure(case, base="mlx-lm"))["aggregate"] == "not met"
     assert verdicts(measure(case, base="engine"))["aggregate"] == "lab"
+
+
+def test_a_lever_is_not_measured_against_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted break: `--lever ops=lean --against engine` where lean is the default measured lean against lean."""
+    monkeypatch.setattr("engine.machine", lambda: SimpleNamespace(key="linux-x86_64-cpu-bundled"))
+    check_differs((("ops", "mlx"),))
+    check_differs((("compile", "step"), ("fuse", "quantized")))
+    for same in ((), (("ops", "lean"),), (("compile", "step"), ("fuse", "none"))):
+        with pytest.raises(errors.InvalidValue, match="--against engine"):
+            check_differs(same)
+    monkeypatch.setattr("engine.machine", lambda: SimpleNamespace(key="darwin-arm64-m4"))
+    check_differs((("ops", "lean"),))
