@@ -129,8 +129,7 @@ class Engine:
                 raise InvalidValue("ops", "lean", f"mlx: {unfit}")
             lean(self._model.decoder)
         self._compiled = self._compile() if config.compile == "step" else None
-        unfit = unfit_for_normalised(device) if config.argmax == "normalised" else ""
-        if unfit:
+        if config.argmax == "normalised" and (unfit := unfit_for_normalised(device)):
             raise InvalidValue("argmax", "normalised", f"full: {unfit}")
         module, symbol = METHODS["decode"].split(":")
         method: Method = getattr(importlib.import_module(module), symbol)(

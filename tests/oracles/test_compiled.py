@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,8 @@ def equal(left: Sequence[Generation], right: Sequence[Generation]) -> None:
     for one, other in zip(left, right, strict=True):
         assert one.tokens == other.tokens
         assert mx.array_equal(one.taps["logits"], other.taps["logits"])
-        assert one.caches == other.caches
+        # Beside each other the rows of the plain step lie in one buffer, whose slack is nobody's.
+        assert [replace(c, kv_bytes=0) for c in one.caches] == [replace(c, kv_bytes=0) for c in other.caches]
 
 
 def compiled_equals_plain(folder: Path) -> None:
