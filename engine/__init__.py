@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from engine.artifacts.builtin import BUILTIN as BUILTIN
     from engine.artifacts.builtin import cached_builtin as cached_builtin
     from engine.artifacts.cache import cache_folder as cache_folder
+    from engine.artifacts.cache import write_atomically as write_atomically
     from engine.artifacts.convert import convert_gguf as convert_gguf
     from engine.artifacts.convert import dequantize_folder as dequantize_folder
     from engine.artifacts.resolve import resolve_model as resolve_model
@@ -95,6 +96,7 @@ _DOOR = {
     "Variant": "engine.levers:Variant",
     "archive_path": "engine.artifacts.archive:archive_path",
     "cache_folder": "engine.artifacts.cache:cache_folder",
+    "write_atomically": "engine.artifacts.cache:write_atomically",
     "cached_archive": "engine.artifacts.archive:cached_archive",
     "cached_builtin": "engine.artifacts.builtin:cached_builtin",
     "check_prefix": "engine.method.prefix:check_prefix",

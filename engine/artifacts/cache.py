@@ -23,14 +23,16 @@ def cache_folder(*parts: str) -> Path:
     return folder
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write `content` under a temporary name beside `path`, then rename."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+def write_atomically(path: Path, content: bytes, mode: int = 0o600) -> None:
+    """Write `content` under a temporary name beside `path`, then rename: `path` is either old or complete. mode: who
+    may read it."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:60]}.")
     try:
         with os.fdopen(handle, "wb") as f:
             f.write(content)
             f.flush()
             os.fsync(f.fileno())
+        os.chmod(name, mode)
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)

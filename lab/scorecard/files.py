@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from engine import write_atomically
 from lab.scorecard.card import Scorecard
 from lab.scorecard.figures import draw
 from lab.scorecard.page import render_html
@@ -14,21 +13,6 @@ from lab.scorecard.sheets import tables
 from lab.scorecard.twins import render_csv, render_json, render_markdown
 
 PAGE = "scorecard.html"
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write through a temporary name in the same folder, so that `path` is either old or complete."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:60]}.")
-    try:
-        with os.fdopen(descriptor, "wb") as f:
-            f.write(data)
-            f.flush()
-            os.fsync(f.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
 
 
 def file_name(stem: str, suffix: str) -> str:
@@ -54,5 +38,5 @@ def write_report(card: Scorecard, out: Path) -> Path:
     files = render(card)
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in files.items():
-        write_whole(folder / name, data)
+        write_atomically(folder / name, data, mode=0o644)
     return folder / PAGE

@@ -155,6 +155,7 @@ def test_an_adapter_moves_the_loss_and_nothing_of_its_base(tmp_path: Path) -> No
     path = "model.layers.0.mlp.down_proj"
     first, second = (made.parameters[f"{path}.lora_{side}"] for side in "ab")
     x = mx.random.normal((3, CONFIG["intermediate_size"]), key=mx.random.key(0))
+    # One product of a sum, or the sum of two products: float32 rounds them apart.
     wanted = x @ base[f"{path}.weight"].T + lora.scale * ((x @ first) @ second)
     assert mx.allclose(x @ merged(base, made.parameters, lora.scale)[f"{path}.weight"].T, wanted, atol=1e-5)
 

@@ -272,8 +272,8 @@ def test_a_failed_write_leaves_the_old_page_and_no_scrap(tmp_path: Path, monkeyp
     def full(_: int) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(files.os, "fsync", full)
+    monkeypatch.setattr("engine.artifacts.cache.os.fsync", full)
     with pytest.raises(OSError, match="disk full"):
-        files.write_whole(path, b"new")
+        files.write_atomically(path, b"new")
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["scorecard.html"]
