@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, TypeVar
@@ -23,7 +23,7 @@ from engine.artifacts.resolve import resolve_model
 from engine.artifacts.tokenizer import Tokenizer, load_tokenizer
 from engine.config import EngineConfig
 from engine.errors import InvalidValue, UnknownField
-from engine.graph.compiled import CompiledStep, Counts, unfit_for_compile
+from engine.graph.compiled import CompiledStep, Counts
 from engine.graph.fused import flatten
 from engine.graph.lean import lean, unfit_for_lean
 from engine.graph.model import Model, load_model
@@ -38,7 +38,7 @@ from engine.method import METHODS
 from engine.method.base import Method, Task
 from engine.method.continuations import continue_context
 from engine.method.forward import Cut, GraphRun, forced_trace
-from engine.method.live import live_levers
+from engine.method.live import fitting, live_levers
 from engine.method.rehearse import rehearse
 from engine.sample.argmax import unfit_for_normalised
 from engine.sched.admission import Admission
@@ -76,13 +76,19 @@ def load(model: str | Any, *, progress: Progress | None = None, **config: Any) -
     `engine.errors`; nothing is left half-written.
     """
     defaults = machine_defaults(lambda: backend.machine().key)
-    return Engine(EngineConfig.from_dict({"model": str(model), **defaults, **config}), progress=progress)
+    asked = EngineConfig.from_dict({"model": str(model), **defaults, **config})
+    return Engine(asked, defaults.keys() - config.keys(), progress=progress)
 
 
 class Engine:
-    """A loaded model and the thread that runs it. Close it, or use it as a context manager."""
+    """A loaded model and the thread that runs it. Close it, or use it as a context manager.
 
-    def __init__(self, config: EngineConfig, *, progress: Progress | None = None) -> None:
+    left_out: levers that nobody asked for: where a model cannot have this machine's default, the general one holds.
+    """
+
+    def __init__(
+        self, config: EngineConfig, left_out: Set[str] = frozenset(), *, progress: Progress | None = None
+    ) -> None:
         request = parse_kv(config.kv)
         folder = resolve_model(config.model, progress=progress)
         backend.blas()
@@ -94,7 +100,8 @@ class Engine:
             self.tokenizer: Tokenizer | None = load_tokenizer(folder) if has_tokenizer(folder) else None
             self._old_wired = self._loop.call(backend.raise_wired_limit)
             self.machine = backend.machine()
-            self.config = config.resolve(dtype=self._model.dtype)
+            resolved = config.resolve(dtype=self._model.dtype)
+            self.config = fitting(resolved, left_out, self.machine, self._model.decoder, self._kv)
             self._scheduler = self._make_scheduler()
         except BaseException:
             self.close()
@@ -128,7 +135,8 @@ class Engine:
             if unfit := unfit_for_lean(device, self.machine.arch):
                 raise InvalidValue("ops", "lean", f"mlx: {unfit}")
             lean(self._model.decoder)
-        self._compiled = self._compile() if config.compile == "step" else None
+        tried = self.machine.blas != "bundled"
+        self._compiled = CompiledStep(self._model.decoder, tried=tried) if config.compile == "step" else None
         if config.argmax == "normalised" and (unfit := unfit_for_normalised(device)):
             raise InvalidValue("argmax", "normalised", f"full: {unfit}")
         module, symbol = METHODS["decode"].split(":")
@@ -145,14 +153,6 @@ class Engine:
         share = share if method.joint else 0
         limits = Limits(rows=config.batch, kv_bytes=self._kv_limit(), prefill=share)
         return Scheduler(method, limits, Bounds(waiting=config.queue, idle_s=config.idle_s))
-
-    def _compile(self) -> CompiledStep:
-        unfit = unfit_for_compile(
-            self._model.decoder, self._kv, self.machine.device, self.machine.arch, self.machine.blas
-        )
-        if unfit:
-            raise InvalidValue("compile", "step", f"none: {unfit}")
-        return CompiledStep(self._model.decoder)
 
     # -- what is loaded ------------------------------------------------------------------------------------------
 

@@ -1,80 +1,120 @@
 """A lever: one decode step of all rows as a compiled trace over buffers of a fixed size.
 
-Equal bits on an x86-64 CPU with MLX's own BLAS, where sums run in the order of keys (tests/oracles/test_compiled.py has
-every architecture); never on CUDA, where any mask changes those of attention. A trace serves until a buffer grows or
-keys go past its reach.
+Equal bits on an x86-64 CPU where sums run in the order of keys: with MLX's own BLAS always
+(tests/oracles/test_compiled.py has every architecture), with another as far as `engine.graph.order` finds it so; never
+on CUDA, where any mask changes those of attention. A trace serves until a buffer grows or keys go past its reach. It is
+made for shapes that come again: where rows join and leave at every step, steps run without.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 import mlx.core as mx
 
+from engine.graph.attention import Attention
 from engine.graph.decoder import Decoder
+from engine.graph.modules import modules
+from engine.graph.order import Heads, in_order
 from engine.graph.rows import unfit_for_rows
-from engine.kv.buffered import BufferedKV
-from engine.kv.fixed import Fixed, FixedKV, FixedState, Geometry, Held, Places
+from engine.kv.fixed import Fixed, FixedKV, FixedState, Geometry, Held, Places, holders, places
 from engine.kv.plan import KVPlan
-from engine.kv.rows import Caches
+from engine.kv.rows import Slot
 from engine.kv.storage import Affine, Native
 
 GEOMETRIES = 64
+PATIENCE = 2
+# Keys that are tried out at most: a try of all lengths of a longer reach would take as long as hundreds of steps.
+FARTHEST = 512
 Step = Callable[[mx.array, mx.array, mx.array, list[mx.array]], list[mx.array]]
 
 
 @dataclass
 class Counts:
-    """geometries: traces that were made; steps: forwards that ran one; plain: forwards past the bound, without."""
+    """geometries: traces that were made; steps: forwards that ran one; plain: forwards without: of shapes that had not
+    come again yet, or (`unordered`) whose sums this BLAS cuts in parts."""
 
     geometries: int = 0
     steps: int = 0
     plain: int = 0
+    unordered: int = 0
 
 
 class CompiledStep:
-    """`bound`: traces that it makes at most; a step that would need another one says None, and nothing has changed."""
+    """tried: whether the order of sums is tried out before a trace is made; bound: traces that are kept, those that
+    served last; patience: steps of a geometry that run without before one is made of it."""
 
-    def __init__(self, decoder: Decoder, bound: int = GEOMETRIES) -> None:
-        self._decoder, self._bound = decoder, bound
+    def __init__(self, decoder: Decoder, *, tried: bool, bound: int = GEOMETRIES, patience: int = PATIENCE) -> None:
+        self._decoder, self._tried, self._bound, self._patience = decoder, tried, bound, patience
         specs = decoder.spec.caches
         self._group = [list(dict.fromkeys(specs)).index(spec) for spec in specs]  # caches of one spec have one place
-        self._traces: dict[Geometry, Step] = {}
+        attention = (part.spec for part in modules(vars(decoder).values(), (Attention,)))
+        self._heads = {Heads(s.heads, s.kv_heads, s.head_dim, s.v_dim or s.head_dim) for s in attention}
+        self._ordered: dict[object, bool] = {}
+        self._seen: OrderedDict[Geometry, int] = OrderedDict()
+        self._traces: OrderedDict[Geometry, Step] = OrderedDict()
         self.counts = Counts()
 
-    def __call__(self, ids: mx.array, rows: Sequence[Caches]) -> mx.array | None:
-        """The next ids [B] of rows that have all begun -> logits [B, V]; appends to every cache."""
-        placed = [self._places(row) for row in rows]
-        geometry = Geometry.of(rows, max(end for row in placed for _, _, end in row))
-        if geometry not in self._traces:
-            if len(self._traces) >= self._bound:
-                self.counts.plain += 1
-                return None
-            self._traces[geometry] = mx.compile(self._trace(geometry))
-            self.counts.geometries += 1
+    def __call__(self, ids: mx.array, slots: Sequence[Slot], offsets: list[int]) -> mx.array | None:
+        """The next ids [B] of rows that have all begun, whose offsets are these -> logits [B, V]; appends to every
+        slot. None where the step has to run without, and no slot holds anything new."""
+        placed = self._placed(slots, len(offsets))
+        layers = [holders(slot) for slot in slots]
+        geometry = Geometry.of(len(offsets), layers, max(end for row in placed for _, _, end in row))
+        trace = self._trace_of(geometry)
+        if trace is None:
+            self.counts.plain += 1
+            return None
         self.counts.steps += 1
-        places = mx.array(placed, mx.int32)
-        # Not the first cache's: a layer without attention has one in some models, and nothing comes into it.
-        offset = mx.array([max(cache.offset for cache in row) for row in rows], mx.int32)
-        arrays = [array for layer in zip(*rows, strict=True) for cache in layer for array in cache.arrays()]
-        logits, *arrays = self._traces[geometry](ids, places, offset, arrays)
+        arrays = [a for holder in chain(*layers) for a in holder.held()[1] if a is not None]
+        logits, *arrays = trace(ids, mx.array(placed, mx.int32), mx.array(offsets, mx.int32), arrays)
         left = iter(arrays)
-        for layer in zip(*rows, strict=True):
-            for cache in layer:
-                held = cache.held()[1]
-                if any(a is not None for a in held):
-                    cache.hold(cache.after_one(), tuple(None if a is None else next(left) for a in held))
+        for holder in chain(*layers):
+            held = holder.held()[1]
+            if any(a is not None for a in held):
+                holder.hold(holder.after_one(), tuple(None if a is None else next(left) for a in held))
         return logits
 
-    def _places(self, row: Caches) -> list[tuple[int, int, int]]:
-        """Where a row's next token goes, by group; every cache that holds keys has made room for it."""
-        places = [(0, 0, 0)] * (max(self._group, default=0) + 1)
-        for cache, group in zip(row, self._group, strict=True):
-            if isinstance(cache, BufferedKV) and cache.keys is not None:
-                places[group] = cache.place()
-        return places
+    def _trace_of(self, geometry: Geometry) -> Step | None:
+        if geometry in self._traces:
+            self._traces.move_to_end(geometry)
+            return self._traces[geometry]
+        seen = self._seen.pop(geometry, 0)
+        self._seen[geometry] = seen + 1
+        if len(self._seen) > self._bound:
+            self._seen.popitem(last=False)
+        if seen < self._patience:
+            return None
+        if not self._in_order(geometry):
+            self.counts.unordered += 1
+            return None
+        del self._seen[geometry]
+        if len(self._traces) >= self._bound:
+            self._traces.popitem(last=False)
+        self._traces[geometry] = mx.compile(self._trace(geometry))
+        self.counts.geometries += 1
+        return self._traces[geometry]
+
+    def _in_order(self, geometry: Geometry) -> bool:
+        if not self._tried:
+            return True
+        return all(self._ordered_at(heads, *each) for each in geometry.native() for heads in self._heads)
+
+    def _ordered_at(self, heads: Heads, dtype: mx.Dtype, lengths: range, reach: int) -> bool:
+        key = heads, dtype, lengths, reach
+        if key not in self._ordered:
+            self._ordered[key] = reach <= FARTHEST and in_order(heads, dtype, lengths, reach)
+        return self._ordered[key]
+
+    def _placed(self, slots: Sequence[Slot], rows: int) -> list[list[tuple[int, int, int]]]:
+        """Where each row's next token goes, by group; every cache that holds keys has made room for it."""
+        groups = [[(0, 0, 0)] * rows for _ in range(max(self._group, default=0) + 1)]
+        for slot, group in zip(slots, self._group, strict=True):
+            groups[group] = places(slot) or groups[group]
+        return [list(row) for row in zip(*groups, strict=True)]
 
     def _trace(self, geometry: Geometry) -> Step:
         """The step of one geometry, to be compiled."""
@@ -85,7 +125,7 @@ class CompiledStep:
             for layer, group in zip(geometry.layers, self._group, strict=True):
                 held: list[Held] = [tuple(None if a is None else next(left) for a in shapes) for _, shapes in layer]
                 schemes = [scheme for scheme, _ in layer if scheme is not None]
-                slots.append(FixedKV(schemes, held, where, group) if schemes else FixedState(held, where))
+                slots.append(FixedKV(schemes, held, where, group) if schemes else FixedState(held[0], where))
             hidden = self._decoder.forward_hidden(ids[:, None], slots)
             logits = self._decoder.project(hidden)[:, -1, :]
             after = chain.from_iterable(chain.from_iterable(slot.held() for slot in slots))
@@ -94,10 +134,10 @@ class CompiledStep:
         return step
 
 
-def unfit_for_compile(decoder: Decoder, kv: KVPlan, device: str, arch: str, blas: str) -> str:
+def unfit_for_compile(decoder: Decoder, kv: KVPlan, device: str, arch: str) -> str:
     """Why a step of this model and KV plan is not compiled here; "" where it is."""
-    if (device, arch, blas) != ("cpu", "x86_64", "bundled"):
-        return f"bits were measured equal on an x86_64 CPU with the bundled BLAS, this is {arch} {device} with {blas}"
+    if (device, arch) != ("cpu", "x86_64"):
+        return f"bits were measured equal on an x86_64 CPU, this is {arch} {device}"
     unfit = unfit_for_rows(decoder.spec)
     if unfit:
         return unfit

@@ -25,6 +25,19 @@ def grown(buffer: Parts | None, new: Parts, used: int) -> Parts:
     return buffer if after == before else joined((part(buffer, 0, used), room(new, after - used)))
 
 
+def roomy(buffer: Parts, used: int) -> Parts:
+    """`buffer` with room for one token after `used`. It grows to whole steps wherever `used` is, so that few shapes
+    occur."""
+    if used < capacity(buffer):
+        return buffer
+    return joined((part(buffer, 0, used), room(buffer, whole_steps(used + 1) - used)))
+
+
+def whole_steps(tokens: int) -> int:
+    """The least capacity of whole steps that has room for so many."""
+    return -(-tokens // STEP) * STEP
+
+
 def grown_capacity(before: int, used: int, length: int) -> int:
     """The capacity of a buffer, once `length` tokens were put behind `used`: as before, or whole steps more."""
     return before if used + length <= before else used + (STEP + length - 1) // STEP * STEP

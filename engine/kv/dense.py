@@ -8,7 +8,7 @@ import mlx.core as mx
 
 from engine.kv.base import KVView
 from engine.kv.buffered import BufferedKV
-from engine.kv.buffers import check_room, grown, grown_capacity, part, trimmed, write
+from engine.kv.buffers import check_room, grown, grown_capacity, part, roomy, trimmed, write
 from engine.kv.masks import Masks
 from engine.kv.scheme import Scheme
 from engine.kv.spec import CacheSpec
@@ -42,8 +42,7 @@ class DenseKV(BufferedKV):
         assert self.keys is not None
         assert self.values is not None
         at = self.offset
-        self.keys = grown(self.keys, part(self.keys, 0, 1), at)
-        self.values = grown(self.values, part(self.values, 0, 1), at)
+        self.keys, self.values = roomy(self.keys, at), roomy(self.values, at)
         return at, 0 if self.window is None else max(at + 1 - self.window, 0), at + 1
 
     def counted(self, marks: tuple[int, ...], space: int, length: int) -> tuple[tuple[int, ...], int]:

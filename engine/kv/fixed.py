@@ -18,12 +18,28 @@ from engine.kv.base import KVView, LayerCache
 from engine.kv.buffered import BufferedKV
 from engine.kv.buffers import capacity, part
 from engine.kv.masks import Masks
-from engine.kv.rows import Caches, RowsView
-from engine.kv.scheme import Scheme
+from engine.kv.padded import PaddedKV
+from engine.kv.rows import RowsKV, RowsState, RowsView, Slot
+from engine.kv.scheme import NATIVE, Scheme
 from engine.kv.storage import Parts
 
 SHORTEST = 32
 Held = tuple[mx.array | None, ...]
+Shape = tuple[tuple[int, ...], mx.Dtype]
+Holder = LayerCache | PaddedKV | RowsState
+
+
+def holders(slot: Slot) -> Sequence[Holder]:
+    """What holds a layer's arrays: one thing for all rows, or each row's own cache."""
+    return slot.caches() if isinstance(slot, RowsKV) else [slot]
+
+
+def places(slot: Slot) -> list[tuple[int, int, int]]:
+    """Where the next token of each row goes, see `BufferedKV.place`; [] where there are no keys."""
+    if isinstance(slot, PaddedKV):
+        return slot.places() if slot.arrays() else []
+    caches = [cache for cache in holders(slot) if isinstance(cache, BufferedKV)]
+    return [cache.place() for cache in caches if cache.keys is not None]
 
 
 class Places:
@@ -38,18 +54,18 @@ class Places:
         """int32 [1]."""
         return self.places[row, group, :1]
 
-    def seen(self, row: int, group: int, room: int) -> mx.array:
-        """Boolean [1, C]: the keys that the row's token sees."""
+    def seen(self, row: int, rows: int, group: int, room: int) -> mx.array:
+        """Boolean [rows, 1, 1, C]: the keys that the tokens of so many rows see, from this one on."""
         key = row, group, room
         if key not in self._seen:
-            keys = mx.arange(room)
-            first, end = (self.places[row, group, i : i + 1] for i in (1, 2))
-            self._seen[key] = ((keys >= first) & (keys < end))[None]
+            keys = mx.arange(room)[None]
+            first, end = (self.places[row : row + rows, group, i : i + 1] for i in (1, 2))
+            self._seen[key] = ((keys >= first) & (keys < end))[:, None, None]
         return self._seen[key]
 
 
 class FixedKV:
-    """One layer's keys and values of B rows, at the places of `group`."""
+    """One layer's keys and values of B rows, at the places of `group`: in one buffer, or in one for each row."""
 
     def __init__(self, schemes: Sequence[Scheme], held: Sequence[Held], places: Places, group: int) -> None:
         self._schemes, self._places, self._group = schemes, places, group
@@ -58,10 +74,13 @@ class FixedKV:
 
     def append(self, keys: mx.array, values: mx.array) -> KVView:
         """Write row b of `keys`, `values` [B, K, 1, D] into row b's buffers."""
+        if len(self._held) == 1:
+            return self._append(0, keys, values)
         views = [self._append(b, keys[b : b + 1], values[b : b + 1]) for b in range(len(self._held))]
-        return views[0] if len(views) == 1 else RowsView(views, self.offset)
+        return RowsView(views, self.offset)
 
     def _append(self, row: int, keys: mx.array, values: mx.array) -> KVView:
+        """Into one holder of keys and values: those of all rows, whose tokens have one place, or of this one."""
         scheme, at = self._schemes[row], self._places.index(row, self._group)
         new = (*scheme.keys.pack(keys), *scheme.values.pack(values))
         buffers = tuple(
@@ -70,35 +89,32 @@ class FixedKV:
         self._held[row] = buffers
         reach = min(self._places.reach, capacity(buffers))
         near = buffers if reach == capacity(buffers) else part(buffers, 0, reach)
-        seen, count = self._places.seen(row, self._group, reach), scheme.keys.count
+        seen, count = self._places.seen(row, keys.shape[0], self._group, reach), scheme.keys.count
 
         def visible(length: int, masks: Masks) -> mx.array:
             return seen
 
-        offset = self.offset[row : row + 1]
+        offset = self.offset[row : row + keys.shape[0]]
         return scheme.view(near[:count], near[count:], offset, visible, keys.dtype)
 
     def held(self) -> list[Held]:
-        """What each row holds now."""
+        """What each holder holds now."""
         return list(self._held)
 
 
 class FixedState:
     """One layer's recurrent state of B rows."""
 
-    def __init__(self, held: Sequence[Held], places: Places) -> None:
-        self.offset, self._rows = places.offset, len(held)
-        self.slots: Held = held[0] if len(held) == 1 else tuple(map(_side_by_side, zip(*held, strict=True)))
+    def __init__(self, held: Held, places: Places) -> None:
+        self.offset, self.slots = places.offset, held
 
     def append(self, length: int, *slots: mx.array | None) -> None:
         """Put the state after `length` more tokens of each row in place of the present one."""
         self.slots = slots
 
     def held(self) -> list[Held]:
-        """What each row holds now."""
-        if self._rows == 1:
-            return [self.slots]
-        return [tuple(None if slot is None else slot[b : b + 1] for slot in self.slots) for b in range(self._rows)]
+        """What is held of all rows now."""
+        return [self.slots]
 
 
 Fixed = FixedKV | FixedState
@@ -106,26 +122,35 @@ Fixed = FixedKV | FixedState
 
 @dataclass(frozen=True)
 class Geometry:
-    """What a trace of one step depends on: for each layer and row, its scheme (None for a state) and what it holds,
-    None where it holds nothing, else shape and dtype; and how far it attends."""
+    """What a trace of one step depends on: its rows; for each holder of each layer its scheme (None for a state) and
+    what it holds, None where it holds nothing, else shape and dtype; and how far it attends."""
 
-    layers: tuple[tuple[tuple[Scheme | None, tuple[object, ...]], ...], ...]
+    rows: int
+    layers: tuple[tuple[tuple[Scheme | None, tuple[Shape | None, ...]], ...], ...]
     reach: int
 
     @classmethod
-    def of(cls, rows: Sequence[Caches], keys: int) -> Geometry:
+    def of(cls, rows: int, layers: Sequence[Sequence[Holder]], keys: int) -> Geometry:
         """Of rows that see at most `keys` keys: they attend up to a quarter more, so that lengths share a trace."""
-        layers = tuple(tuple(_shape(cache) for cache in layer) for layer in zip(*rows, strict=True))
+        shapes = tuple(tuple(_shape(holder) for holder in layer) for layer in layers)
         step = max(SHORTEST, (1 << keys.bit_length()) // 8)
-        return cls(layers, -(-keys // step) * step)
+        return cls(rows, shapes, -(-keys // step) * step)
+
+    def native(self) -> set[tuple[mx.Dtype, range, int]]:
+        """Of keys and values in the model's dtype: (dtype, how many keys a row may see, how many it attends)."""
+        found = set()
+        for layer in self.layers:
+            for scheme, held in layer:
+                if scheme is NATIVE and held[0] is not None:
+                    shape, dtype = held[0]
+                    reach = min(self.reach, shape[2])
+                    step = max(SHORTEST, (1 << self.reach.bit_length()) // 8)
+                    # Each row's own buffers serve the shorter ones too.
+                    least = 1 if len(layer) > 1 else max(self.reach - step, 0) + 1
+                    found.add((dtype, range(min(least, reach), reach + 1), reach))
+        return found
 
 
-def _shape(cache: LayerCache) -> tuple[Scheme | None, tuple[object, ...]]:
-    scheme = cache.scheme if isinstance(cache, BufferedKV) else None
-    return scheme, tuple(None if a is None else (a.shape, a.dtype) for a in cache.held()[1])
-
-
-def _side_by_side(column: Sequence[mx.array | None]) -> mx.array | None:
-    present = [slot for slot in column if slot is not None]
-    assert len(present) in (0, len(column)), "rows that share a step have all begun"
-    return mx.concatenate(present) if present else None
+def _shape(holder: Holder) -> tuple[Scheme | None, tuple[Shape | None, ...]]:
+    scheme = holder.scheme if isinstance(holder, BufferedKV | PaddedKV) else None
+    return scheme, tuple(None if a is None else (a.shape, a.dtype) for a in holder.held()[1])

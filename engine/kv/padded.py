@@ -1,7 +1,8 @@
 """Rows side by side in one buffer, as mlx-lm's batch keeps them: attention is one call for all of them, a mask hides
 what lies before a shorter row, and rows are copied when one joins or leaves.
 
-Letters: B rows, K key/value heads, L query length, S keys of the longest row, D head dimension.
+Letters: B rows, K key/value heads, L query length, S keys of the longest row, C tokens that there is room for, D head
+dimension.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from functools import partial
 import mlx.core as mx
 
 from engine.kv.base import KVView, Offset, Offsets
-from engine.kv.buffers import grown, part, write
+from engine.kv.buffers import capacity, grown, part, roomy, whole_steps, write
 from engine.kv.dense import DenseKV
 from engine.kv.masks import Masks
 from engine.kv.plan import KVPlan
@@ -38,6 +39,7 @@ class PaddedKV:
         self, caches: Sequence[DenseKV], offsets: Offsets, *, lengths: tuple[int, ...] = (), masked: bool = False
     ) -> None:
         self._caches, self._window, self._offsets = caches, caches[0].window, offsets
+        self.scheme = caches[0].scheme
         self._lengths, self._masked = lengths, masked
         self._end = max(cache.offset for cache in caches)
         self._pads = tuple(self._end - cache.offset for cache in caches)
@@ -60,6 +62,32 @@ class PaddedKV:
         """Bytes of all rows: what putting them together copied."""
         return sum(array.nbytes for array in self.arrays())
 
+    def held(self) -> tuple[tuple[int, ...], tuple[mx.array | None, ...]]:
+        """As `LayerCache.held`, of all rows: where the next token goes, and each row's offset."""
+        marks = (self._end, *(cache.offset for cache in self._caches))
+        return marks, (*(self._keys or (None,)), *(self._values or (None,)))
+
+    def hold(self, marks: tuple[int, ...], arrays: tuple[mx.array | None, ...]) -> None:
+        """As `LayerCache.hold`, of all rows."""
+        self._end, *offsets = marks
+        for cache, offset in zip(self._caches, offsets, strict=True):
+            cache.offset = offset
+        keys, values = arrays
+        self._keys, self._values = None if keys is None else (keys,), None if values is None else (values,)
+
+    def after_one(self) -> tuple[int, ...]:
+        """Its counters once every row has one more token."""
+        return tuple(mark + 1 for mark in self.held()[0])
+
+    def places(self) -> list[tuple[int, int, int]]:
+        """As `BufferedKV.place`, for each row."""
+        assert self._keys is not None
+        assert self._values is not None
+        end = self._end
+        self._keys, self._values = roomy(self._keys, end), roomy(self._values, end)
+        first = 0 if self._window is None else max(end + 1 - self._window, 0)
+        return [(end, max(pad, first), end + 1) for pad in self._pads]
+
     def append(self, keys: mx.array, values: mx.array) -> KVView:
         """Store row b of `keys`, `values` [B, K, L, D] behind row b's."""
         offset, start, end = self.offset, self._end, self._end + keys.shape[2]
@@ -80,7 +108,8 @@ class PaddedKV:
             return
         self._pads = tuple(pad + more for pad, more in zip(self._pads, late, strict=True))
         shift = mx.array(late)[:, None]
-        place = (mx.arange(self._end)[None] - shift) % self._end  # [B, S]; what is behind comes before, and is hidden
+        room = capacity(self._keys)
+        place = (mx.arange(room)[None] - shift) % room  # [B, C]; what is behind comes before, and is hidden
         self._keys, self._values = _taken(self._keys, place), _taken(self._values, place)
 
     def settle(self) -> None:
@@ -104,18 +133,19 @@ class PaddedKV:
         return row(self._keys), row(self._values)
 
     def _gathered(self, rows: Sequence[Parts | None]) -> Parts | None:
-        """Rows [1, K, ., D] as one array [B, K, S, D]; zeros before the shorter ones. None before the first append."""
+        """Rows [1, K, ., D] as one array [B, K, C, D] with room for a token more; zeros before the shorter ones. None
+        before the first append."""
         begun = {b: row[0] for b, row in enumerate(rows) if row is not None}
         if not begun:
             return None
         _, heads, _, dim = next(iter(begun.values())).shape
-        whole = mx.zeros((len(rows), heads, self._end, dim), next(iter(begun.values())).dtype)
+        whole = mx.zeros((len(rows), heads, whole_steps(self._end + 1), dim), next(iter(begun.values())).dtype)
         for b, row in begun.items():
             pad = self._pads[b]
-            whole[b : b + 1, :, pad:] = row[:, :, : self._end - pad]
+            whole[b : b + 1, :, pad : self._end] = row[:, :, : self._end - pad]
         return (whole,)
 
 
 def _taken(buffer: Parts, place: mx.array) -> Parts:
-    """Of each row of arrays [B, K, ., D] the tokens at its places [B, S]."""
+    """Of each row of arrays [B, K, C, D] the tokens at its places [B, C]."""
     return tuple(mx.take_along_axis(array, place[:, None, :, None], axis=2) for array in buffer)

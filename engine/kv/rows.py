@@ -28,7 +28,8 @@ class RowsKV:
     def __init__(self, rows: Sequence[Caches], layer: int, offsets: Offsets) -> None:
         self._rows, self._layer, self._offsets = rows, layer, offsets
 
-    def _caches(self) -> list[LayerKV]:
+    def caches(self) -> list[LayerKV]:
+        """Each row's own, as they are now."""
         caches = [row[self._layer] for row in self._rows]
         assert all(isinstance(cache, LayerKV) for cache in caches)
         return caches  # type: ignore[return-value]
@@ -36,11 +37,11 @@ class RowsKV:
     @property
     def offset(self) -> Offset:
         """Tokens in each row."""
-        return self._offsets(tuple(cache.offset for cache in self._caches()))
+        return self._offsets(tuple(cache.offset for cache in self.caches()))
 
     def append(self, keys: mx.array, values: mx.array) -> KVView:
         """Store row b of `keys`, `values` [B, K, L, D] in row b's cache."""
-        caches = self._caches()
+        caches = self.caches()
         offset = self._offsets(tuple(cache.offset for cache in caches))
         return RowsView([c.append(keys[b : b + 1], values[b : b + 1]) for b, c in enumerate(caches)], offset)
 
@@ -105,6 +106,20 @@ class RowsState:
         self.slots = slots
         for state in self._states:
             state.offset += length
+
+    def held(self) -> tuple[tuple[int, ...], tuple[mx.array | None, ...]]:
+        """As `LayerCache.held`, of all rows."""
+        return tuple(state.offset for state in self._states), self.slots
+
+    def hold(self, marks: tuple[int, ...], arrays: tuple[mx.array | None, ...]) -> None:
+        """As `LayerCache.hold`, of all rows."""
+        self.slots = arrays
+        for state, offset in zip(self._states, marks, strict=True):
+            state.offset = offset
+
+    def after_one(self) -> tuple[int, ...]:
+        """Its counters once every row has one more token."""
+        return tuple(state.offset + 1 for state in self._states)
 
     def settle(self) -> None:
         """Write each row's part into its own cache."""

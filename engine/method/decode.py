@@ -281,25 +281,27 @@ class Decode(Method):
         """Ids [B] -> logits [B, V]."""
         if len(rows) > 1 and not self.together:
             return mx.concatenate([self._forward([row], ids[b : b + 1]) for b, row in enumerate(rows)])
+        slots = self._beside(rows)
         if self.compiled is not None and all(row.ahead is not None for row in rows):
-            self._part()
-            logits = self.compiled(ids, [row.caches for row in rows])
+            # Not the first cache's: a layer without attention has one in some models, and nothing comes into it.
+            logits = self.compiled(ids, slots, [max(cache.offset for cache in row.caches) for row in rows])
             if logits is not None:
                 return logits
-        caches: Sequence[Slot] = rows[0].caches
-        if len(rows) == 1:
-            self._leave(rows[0])
-        else:
-            if tuple(rows) != self._rows:
-                self._part()
-                self._rows, self._slots = tuple(rows), self._beside([row.caches for row in rows])
-                self.copied_bytes += copied(self._slots)
-            caches = self._slots
-        hidden = self.decoder.forward_hidden(ids[:, None], caches)
+        hidden = self.decoder.forward_hidden(ids[:, None], slots)
         return self.decoder.project(hidden)[:, -1, :]
 
-    def _beside(self, rows: list[list[LayerCache]]) -> list[Slot]:
-        return padded(rows, self._padded, masked=self._masked) if self._padded else merged(rows)
+    def _beside(self, rows: list[DecodeRow]) -> Sequence[Slot]:
+        """The caches of rows as one forward takes them; merged anew where other rows ran last."""
+        if len(rows) == 1:
+            self._leave(rows[0])
+            return rows[0].caches
+        if tuple(rows) != self._rows:
+            self._part()
+            caches = [row.caches for row in rows]
+            self._slots = padded(caches, self._padded, masked=self._masked) if self._padded else merged(caches)
+            self._rows = tuple(rows)
+            self.copied_bytes += copied(self._slots)
+        return self._slots
 
     @staticmethod
     def _sampled(rows: list[DecodeRow], logprobs: mx.array, failures: dict[int, Exception]) -> mx.array:

@@ -1,14 +1,30 @@
-"""What each lever is at this moment: fused maps, lean operations, compiled steps and the BLAS read from the live
-objects; dtype, chunk, recurrence and argmax as the engine was built with them."""
+"""What each lever is for a model on this machine, and at this moment: fused maps, lean operations, compiled steps and
+the BLAS read from the live objects; dtype, chunk, recurrence and argmax as the engine was built with them."""
 
 from __future__ import annotations
 
+from collections.abc import Set
+from dataclasses import replace
+
 from engine.backend import Machine
 from engine.config import EngineConfig
-from engine.graph.compiled import CompiledStep
+from engine.errors import InvalidValue
+from engine.graph.compiled import CompiledStep, unfit_for_compile
 from engine.graph.decoder import Decoder
 from engine.graph.fused import count_joined
 from engine.graph.lean import count_lean
+from engine.kv.plan import KVPlan
+
+
+def fitting(config: EngineConfig, left_out: Set[str], machine: Machine, decoder: Decoder, kv: KVPlan) -> EngineConfig:
+    """`config` as this model and plan can have it. left_out: levers that nobody asked for, whose machine default gives
+    way to the general one. Raises `InvalidValue` for one that was asked for."""
+    if config.compile != "step":
+        return config
+    unfit = unfit_for_compile(decoder, kv, machine.device, machine.arch)
+    if unfit and "compile" not in left_out:
+        raise InvalidValue("compile", "step", f"none: {unfit}")
+    return replace(config, compile="none") if unfit else config
 
 
 def live_levers(

@@ -62,7 +62,8 @@ def run(args: argparse.Namespace) -> int:
     out.line(f"copied by joins and leaves: {size(sum(moment.copied_bytes for moment in done.moments))}")
     if compiled is not None:
         steps = f"{compiled.steps} steps over {compiled.geometries} traces, {compiled.plain} steps without"
-        out.line(f"compiled: {steps}")
+        cut = f", {compiled.unordered} since this BLAS cuts their sums in parts" if compiled.unordered else ""
+        out.line(f"compiled: {steps}{cut}")
     if args.out is not None:
         draw(done, args.out)
         out.line(f"timeline: {args.out}")

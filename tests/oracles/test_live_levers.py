@@ -56,7 +56,7 @@ def test_the_engine_says_what_its_levers_did() -> None:
     with load(folder, prefill_chunk=4, compile="step") as engine:
         asked = engine.live_levers()
         assert (asked["compile"], asked["prefill_chunk"], asked["fuse"]) == ("none", "4", "none")
-        engine.generate([1, 2, 3], SamplingParams(max_tokens=6, ignore_eos=True))
+        engine.generate([1, 2, 3], SamplingParams(max_tokens=8, ignore_eos=True))
         steps = engine.live_levers()["compile"]
     assert steps.startswith("step (")
     assert int(steps.split()[1].strip("(")) >= 4
