@@ -41,7 +41,7 @@ from engine.method.forward import Cut, GraphRun, forced_trace
 from engine.method.live import fitting, live_levers
 from engine.method.rehearse import rehearse
 from engine.sample.argmax import unfit_for_normalised
-from engine.sched.admission import Admission
+from engine.sched.admission import Admission, kv_limit
 from engine.sched.loop import Loop
 from engine.sched.modes import fit_of, resolve_mode, shared_tokens
 from engine.sched.policy import Limits
@@ -151,7 +151,7 @@ class Engine:
         )
         share = sys.maxsize if exact else shared_tokens(self.machine.blas, self.parameters, config.prefill_chunk)
         share = share if method.joint else 0
-        limits = Limits(rows=config.batch, kv_bytes=self._kv_limit(), prefill=share)
+        limits = Limits(rows=config.batch, kv_bytes=kv_limit(config, self.weights_bytes, self._beside), prefill=share)
         return Scheduler(method, limits, Bounds(waiting=config.queue, idle_s=config.idle_s))
 
     # -- what is loaded ------------------------------------------------------------------------------------------
@@ -379,17 +379,10 @@ class Engine:
     ) -> None:
         self.close()
 
-    def _kv_limit(self) -> int | None:
-        """Bytes that all caches together may take, by the budgets; None where none was given."""
-        limits = [] if self.config.kv_budget is None else [self.config.kv_budget]
-        if self.config.memory_budget is not None:
-            chunk = self.config.prefill_chunk
-            held = self._projector.nbytes((chunk, 1))
-            beside = self.rehearse(0, chunk + 1, 1).peak_bytes - held  # weights, and what a chunk takes while it runs
-            if beside >= self.config.memory_budget:
-                raise InvalidValue("memory_budget", self.config.memory_budget, f"above {beside}: weights and one chunk")
-            limits.append(self.config.memory_budget - beside)
-        return min(limits, default=None)
+    def _beside(self) -> int:
+        """Bytes of the weights, and of what a chunk takes while it runs."""
+        chunk = self.config.prefill_chunk
+        return self.rehearse(0, chunk + 1, 1).peak_bytes - self._projector.nbytes((chunk, 1))
 
 
 def _request(prompt: Prompt, sampling: SamplingParams | None, fields: Mapping[str, Any]) -> Request:

@@ -147,6 +147,16 @@ class ConsumerGone(FrontierError):
         super().__init__(f"nobody read the request's events for {idle_s} s (`idle_s`), and as many as fit wait")
 
 
+class Stalled(FrontierError):
+    """A manual-drive engine has no turn to take, and the request that is waited for has not ended."""
+
+    def __init__(self, id: int) -> None:
+        super().__init__(
+            f"request {id} waits behind streams that nobody reads, and no turn can be taken: read their events, wait "
+            "for their results, or cancel them"
+        )
+
+
 class OutOfMemory(FrontierError):
     """The machine has no room for what a request needs; what it held is free again."""
 

@@ -70,6 +70,10 @@ class BufferedKV(LayerKV):
         arrays: a projection counts with it."""
 
     @abstractmethod
+    def counted_ones(self, marks: tuple[int, ...], space: int, count: int) -> tuple[tuple[int, ...], int]:
+        """What so many `counted` of one token make, in a time that does not grow with them."""
+
+    @abstractmethod
     def place(self) -> tuple[int, int, int]:
         """Make room for one more token: where in its buffers it goes, the first key that it sees there and the one
         behind the last. The token itself is neither written nor counted. Not before the first append."""

@@ -8,7 +8,7 @@ import mlx.core as mx
 
 from engine.kv.base import KVView
 from engine.kv.buffered import BufferedKV
-from engine.kv.buffers import check_room, grown, grown_capacity, part, roomy, trimmed, write
+from engine.kv.buffers import check_room, grown, grown_capacity, part, roomy, trimmed, whole_steps, write
 from engine.kv.masks import Masks
 from engine.kv.scheme import Scheme
 from engine.kv.spec import CacheSpec
@@ -48,6 +48,10 @@ class DenseKV(BufferedKV):
     def counted(self, marks: tuple[int, ...], space: int, length: int) -> tuple[tuple[int, ...], int]:
         (offset,) = marks
         return (offset + length,), grown_capacity(space, offset, length)
+
+    def counted_ones(self, marks: tuple[int, ...], space: int, count: int) -> tuple[tuple[int, ...], int]:
+        (offset,) = marks
+        return (offset + count,), space + whole_steps(max(offset + count - space, 0))
 
     def marks(self) -> tuple[int, ...]:
         return (self.offset,)

@@ -78,11 +78,11 @@ class Projector:
         """Whether no state grows with its tokens, so that counters and the bytes of one token tell everything."""
         return not self._grows
 
-    def nbytes(self, lengths: Sequence[int]) -> int:
-        """Bytes of `caches(lengths)`. With `counts` they are counted without arrays, on any thread."""
+    def nbytes(self, lengths: Sequence[int], ones: int = 0) -> int:
+        """Bytes of `caches(lengths, ones)`. With `counts` they are counted without arrays, on any thread."""
         if not self.counts:
-            return sum(cache.nbytes for cache in self.caches(lengths))
-        tokens, total = sum(lengths), 0
+            return sum(cache.nbytes for cache in self.caches(lengths, ones))
+        tokens, total = sum(lengths) + ones, 0
         counted: dict[CacheSpec, int] = {}
         caches = zip(self._plan.fresh(), self._plan.caches, self._rates, self._one, strict=True)
         for cache, each, rates, like in caches if tokens else ():
@@ -90,14 +90,15 @@ class Projector:
                 total += sum(a.nbytes for a in like if a is not None)
                 continue
             if each.spec not in counted:
-                counted[each.spec] = _counted(cache, lengths)[1]
+                counted[each.spec] = _counted(cache, lengths, ones)[1]
             packed = cache.scheme is not NATIVE or tokens >= self._plan.request.start
             total += counted[each.spec] * rates[packed].all
         return total
 
-    def caches(self, lengths: Sequence[int]) -> list[LayerCache]:
-        """The caches after forwards of these lengths, converted as the plan says, their arrays not evaluated."""
-        tokens, fresh = sum(lengths), self._plan.fresh()
+    def caches(self, lengths: Sequence[int], ones: int = 0) -> list[LayerCache]:
+        """The caches after forwards of these lengths and of so many single tokens, converted as the plan says, their
+        arrays not evaluated."""
+        tokens, fresh = sum(lengths) + ones, self._plan.fresh()
         if not tokens:
             return fresh
         shapes = self._shapes(tokens) if self._grows else self._one
@@ -112,7 +113,7 @@ class Projector:
                 made.append(cache)
                 continue
             if each.spec not in counted:
-                counted[each.spec] = _counted(cache, lengths)
+                counted[each.spec] = _counted(cache, lengths, ones)
             marks, space = counted[each.spec]
             if cache.scheme is NATIVE and each.scheme is not NATIVE and tokens >= self._plan.request.start:
                 cache = cache.converted(each.scheme)
@@ -174,9 +175,9 @@ def _state(cache: LayerCache) -> tuple[_Like | None, ...]:
     return tuple(None if x is None else _Like(x.shape, x.dtype) for x in cache.held()[1])
 
 
-def _counted(cache: BufferedKV, lengths: Sequence[int]) -> tuple[tuple[int, ...], int]:
-    """Its counters, and how many tokens it has room for, after appends of these lengths."""
+def _counted(cache: BufferedKV, lengths: Sequence[int], ones: int = 0) -> tuple[tuple[int, ...], int]:
+    """Its counters, and how many tokens it has room for, after appends of these lengths and of so many single ones."""
     marks, space = cache.marks(), 0
     for length in lengths:
         marks, space = cache.counted(marks, space, length)
-    return marks, space
+    return cache.counted_ones(marks, space, ones)

@@ -135,6 +135,13 @@ class RotatingKV(BufferedKV):
             space, at = self.size, self.size
         return (offset + 1, (self.keep if at == self.size else at) + 1), space
 
+    def counted_ones(self, marks: tuple[int, ...], space: int, count: int) -> tuple[tuple[int, ...], int]:
+        while count and not (space == self.size <= marks[0] and marks[1] > self.keep):
+            (marks, space), count = self.counted(marks, space, 1), count - 1
+        offset, at = marks
+        around = (at - self.keep - 1 + count) % (self.size - self.keep)
+        return (offset + count, around + self.keep + 1) if count else marks, space
+
     def marks(self) -> tuple[int, ...]:
         return self.offset, self._next
 
@@ -188,6 +195,13 @@ class ChunkedKV(BufferedKV):
         if space and held > self.chunk:
             space, held, first = self.chunk, self.chunk, offset - self.chunk
         return (offset + length, first), grown_capacity(space, held, length)
+
+    def counted_ones(self, marks: tuple[int, ...], space: int, count: int) -> tuple[tuple[int, ...], int]:
+        while count and marks[0] - marks[1] <= self.chunk:
+            (marks, space), count = self.counted(marks, space, 1), count - 1
+        if count:  # from now on every token is put behind one chunk
+            marks, space = self.counted((marks[0] + count - 1, marks[1]), space, 1)
+        return marks, space
 
     def marks(self) -> tuple[int, ...]:
         return self.offset, self.first

@@ -134,12 +134,29 @@ class Admission:
             batch=config.batch,
             batch_mode=self.mode,
             rows=self.rows,
-            kv_bytes=self._kv_bytes((*chunks, *(1,) * limit)),
+            kv_bytes=self._kv_bytes(chunks, limit),
         )
         return Prepared(request, task, plan, stop_ids, text, chunks=len(chunks), first_chunk=chunks[0] if chunks else 0)
 
-    def _kv_bytes(self, lengths: tuple[int, ...]) -> int:
+    def _kv_bytes(self, chunks: tuple[int, ...], tokens: int) -> int:
         if self.projector.counts:
-            return self.projector.nbytes(lengths)
-        size: int = self.call(lambda: self.projector.nbytes(lengths))
+            return self.projector.nbytes(chunks, tokens)
+        size: int = self.call(lambda: self.projector.nbytes(chunks, tokens))
         return size
+
+
+def kv_limit(config: EngineConfig, weights: int, beside: Callable[[], int]) -> int | None:
+    """Bytes that all caches together may take, by the budgets; None where none was given.
+
+    weights: their bytes; beside: measures what weights and one chunk take. Raises `InvalidValue` for a memory_budget
+    that has no room for them.
+    """
+    limits = [] if config.kv_budget is None else [config.kv_budget]
+    if config.memory_budget is not None:
+        taken, what = weights, "the weights alone"
+        if taken < config.memory_budget:
+            taken, what = beside(), "weights and one chunk"
+        if taken >= config.memory_budget:
+            raise InvalidValue("memory_budget", config.memory_budget, f"above {taken}: {what}")
+        limits.append(config.memory_budget - taken)
+    return min(limits, default=None)

@@ -15,12 +15,13 @@ from typing import Any, Literal
 
 import mlx.core as mx
 
-from engine.errors import Cancelled, InvalidValue
+from engine.errors import Cancelled, InvalidValue, Stalled
 from engine.method.base import Entry, Row, Task
 from engine.method.text import TextStream
 from engine.types import CacheLayer, Event, FinishReason, Generation, Plan, Request, Timing, TokenLogprob, Usage
 
 State = Literal["created", "preparing", "queued", "running", "settling", "completed", "cancelled", "failed"]
+IDLE_S = 0.001
 ENDS = ("completed", "cancelled", "failed")
 MOVES: dict[State, tuple[State, ...]] = {
     "created": ("preparing",),
@@ -62,7 +63,7 @@ class Handle:
     ) -> None:
         self.id = id
         self._drive, self._wake, self._room = drive, wake, room  # manual engines are driven by whoever waits
-        self._collect = collect
+        self._collect, self._waited = collect, False
         self._news = threading.Condition()
         self._events: deque[Event] = deque()
         self._outcome: Generation | BaseException | None = None
@@ -87,7 +88,7 @@ class Handle:
                 if self._ended():
                     return
                 if self._drive is not None:
-                    self._drive()
+                    self._turn()
                 else:
                     with self._news:
                         self._news.wait_for(lambda: self._events or self._outcome is not None)
@@ -111,10 +112,10 @@ class Handle:
                     news.clear()
                 if self._ended():
                     return
-                if self._drive is not None:
-                    self._drive()
-                else:
+                if self._drive is None:
                     await news.wait()
+                elif not self._drive():
+                    await asyncio.sleep(IDLE_S)  # other readers of this event loop may let their rows go on
         finally:
             with self._news:
                 self._listeners.remove(tell)
@@ -133,12 +134,12 @@ class Handle:
     def result(self) -> Generation:
         """Wait for the end and return the generation, or raise what ended it. What was not read is let go."""
         with self._news:
-            self._collect, self.parked_s = True, None
+            self._waited, self.parked_s = True, None
             self._events.clear()
         self._wake()
         if self._drive is not None:
             while self._outcome is None:
-                self._drive()
+                self._turn()
         with self._news:
             self._news.wait_for(lambda: self._outcome is not None)
         if isinstance(self._outcome, Generation):
@@ -149,6 +150,14 @@ class Handle:
     def _only_streams(self) -> None:
         if self._collect:
             raise InvalidValue("delivery", "collect", "stream, for events; this request collects: read result()")
+        if self._waited:
+            raise InvalidValue("events", "asked for after result()", "asked for before it: what was not read is let go")
+
+    def _turn(self) -> None:
+        """Drive the engine on. Raises `Stalled` where no turn can bring this request nearer to its end."""
+        assert self._drive is not None
+        if not self._drive() and self._outcome is None and not self._events:
+            raise Stalled(self.id)
 
     def _take(self) -> Event | None:
         """The next event, or None; lets a parked row go on."""
@@ -179,7 +188,7 @@ class Handle:
 
     def emit(self, event: Event) -> None:
         with self._news:
-            if not self._collect:
+            if not (self._collect or self._waited):
                 self._events.append(event)
                 if len(self._events) >= self._room:
                     self.parked_s = time.perf_counter()

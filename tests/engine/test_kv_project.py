@@ -72,6 +72,16 @@ def compare(projected: Sequence[LayerCache], live: Sequence[LayerCache], lengths
         assert [(a.shape, a.dtype) for a in ours.arrays()] == [(a.shape, a.dtype) for a in theirs.arrays()], lengths
 
 
+@pytest.mark.parametrize("kind", [name for name in KINDS if name != "state"])
+def test_many_single_tokens_are_counted_at_once(kind: str) -> None:
+    plan = KVPlan.build(parse_kv("native"), [KINDS[kind]])
+    projector = Projector(plan, lambda tokens, caches: appended(caches, tokens))
+    for lengths in ((), (1,), (30,), (WINDOW + 3,), (256,), (300, 45), (2, 1)):
+        for ones in (0, 1, 2, 45, 257, 600):
+            compare(projector.caches(lengths, ones), projector.caches((*lengths, *(1,) * ones)), (*lengths, ones))
+    assert projector.nbytes((), 10**12) >= projector.nbytes((), 10**4)  # at once, or never
+
+
 def test_a_projected_cache_goes_on_as_a_live_one() -> None:
     plan = KVPlan.build(parse_kv("kv4:g32:skip"), list(KINDS.values()))
     projector, live = Projector(plan, lambda tokens, caches: appended(caches, tokens)), plan.fresh()

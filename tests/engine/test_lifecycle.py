@@ -248,6 +248,27 @@ def test_a_reader_who_never_comes_ends_the_request(open_engine: Callable[..., En
         handle.result()
 
 
+def test_who_drives_an_engine_is_told_when_no_turn_is_left(open_engine: Callable[..., Engine], method: str) -> None:
+    engine = open_engine(drive="manual", batch=1, room=2)
+    unread, behind = engine.submit(tokens(limit=40)), engine.submit(tokens())
+    if method == "final-only":  # nothing is held back, so nothing stalls
+        assert len(behind.result().tokens) == 6
+        return
+    with pytest.raises(errors.Stalled, match="nobody reads"):
+        behind.result()
+    assert len([t for e in unread.events() for t in e.tokens]) == 40
+    assert len(behind.result().tokens) == 6  # nothing was lost
+
+
+def test_events_after_the_result_are_refused_by_what_let_them_go(open_engine: Callable[..., Engine]) -> None:
+    engine = open_engine(drive="manual")
+    handle = engine.submit(tokens())
+    handle.result()
+    for ask in (handle.ready, lambda: next(handle.events())):
+        with pytest.raises(errors.InvalidValue, match="after result"):
+            ask()
+
+
 def test_a_deadline_ends_a_running_and_a_waiting_request(open_engine: Callable[..., Engine]) -> None:
     engine = open_engine(drive="manual", batch=1)
     late = [engine.submit(tokens(limit=1000, deadline_s=0.02)) for _ in range(2)]
