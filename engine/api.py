@@ -337,6 +337,9 @@ class Engine:
     def submit(self, request: Request) -> Handle:
         """Plan and queue a request; what cannot be honoured raises here, as does a queue that is full. From any
         thread."""
+        asked: object = request
+        if not isinstance(asked, Request):
+            raise InvalidValue("request", asked, "Request(prompt=...)")
         handle = Handle(
             next(self._ids),
             drive=self._loop.step if self._loop.manual else None,

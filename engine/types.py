@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from engine.errors import InvalidValue, UnknownField
 
@@ -17,12 +17,28 @@ Messages = Sequence[Mapping[str, Any]]
 Prompt = str | Sequence[int] | Messages
 
 TAPS = ("logits", "logprobs")
+PROMPTS = "a string, a sequence of token ids, or a sequence of messages"
 
 
 def _number(name: str, value: object, low: float, high: float, allowed: str, *, integer: bool = False) -> None:
     kinds: tuple[type, ...] = (int,) if integer else (int, float)
     if isinstance(value, bool) or not isinstance(value, kinds) or not (low <= value <= high):  # type: ignore[operator]
         raise InvalidValue(name, value, allowed)
+
+
+@runtime_checkable
+class _Array(Protocol):
+    """An array of MLX, NumPy or another library."""
+
+    def tolist(self) -> object: ...
+
+
+def listed(name: str, value: object, allowed: str) -> tuple[Any, ...]:
+    """The items of a list, tuple or other sequence, or of an array of one dimension. Raises `InvalidValue`."""
+    items = value.tolist() if isinstance(value, _Array) else value
+    if not isinstance(items, Sequence) or isinstance(items, (str, bytes, bytearray)):
+        raise InvalidValue(name, value, allowed)
+    return tuple(items)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,11 +72,16 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         given: object = self.stop
-        stop = (given,) if isinstance(given, str) else tuple(self.stop)
+        stop = (given,) if isinstance(given, str) else listed("stop", given, "a string, or a sequence of strings")
         if any(not isinstance(s, str) or not s for s in stop):
             raise InvalidValue("stop", self.stop, "non-empty strings")
         object.__setattr__(self, "stop", stop)
-        inf = math.inf
+        inf, flag = math.inf, self.ignore_eos
+        if flag is not True and flag is not False:
+            raise InvalidValue("ignore_eos", flag, (True, False))
+        bias: object = self.logit_bias
+        if not isinstance(bias, Mapping):
+            raise InvalidValue("logit_bias", bias, "a mapping of token ids to numbers")
         _number("max_tokens", self.max_tokens, 1, inf, "an integer >= 1", integer=True)
         _number("temperature", self.temperature, 0, 1e6, "a finite number >= 0")
         if 0 < self.temperature < 1e-30:
@@ -80,9 +101,9 @@ class SamplingParams:
             _number(name, getattr(self, name), 1, inf, "an integer >= 1", integer=True)
         if self.top_logprobs is not None:
             _number("top_logprobs", self.top_logprobs, 0, inf, "None or an integer >= 0", integer=True)
-        for token, bias in self.logit_bias.items():
+        for token, by in bias.items():
             _number("logit_bias token id", token, 0, inf, "an integer >= 0", integer=True)
-            _number("logit_bias value", bias, -1e9, 1e9, "a finite number")
+            _number("logit_bias value", by, -1e9, 1e9, "a finite number")
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> SamplingParams:
@@ -120,11 +141,19 @@ class Request:
         _number("priority", self.priority, -(2**31), 2**31, "an integer", integer=True)
         if self.deadline_s is not None:
             _number("deadline_s", self.deadline_s, 0, math.inf, "None or a number of seconds >= 0")
-        for tap in self.taps:
+        sampling: object = self.sampling
+        if not isinstance(sampling, SamplingParams):
+            raise InvalidValue("sampling", sampling, "SamplingParams(...)")
+        for tap in listed("taps", self.taps, f"a sequence of {', '.join(TAPS)}"):
             if tap not in TAPS:
                 raise InvalidValue("taps", tap, TAPS)
-        if self.forced_tokens is not None and not self.forced_tokens:
-            raise InvalidValue("forced_tokens", self.forced_tokens, "None or at least one token id")
+        if self.forced_tokens is not None:
+            forced = listed("forced_tokens", self.forced_tokens, "None or a sequence of token ids")
+            if not forced:
+                raise InvalidValue("forced_tokens", forced, "None or at least one token id")
+            object.__setattr__(self, "forced_tokens", forced)
+        if not isinstance(self.prompt, str):
+            object.__setattr__(self, "prompt", listed("prompt", self.prompt, PROMPTS))
         is_messages = not isinstance(self.prompt, str) and len(self.prompt) > 0 and isinstance(self.prompt[0], Mapping)
         if not is_messages and (self.tools is not None or self.template_kwargs):
             raise InvalidValue("tools/template_kwargs", "given", "only together with a list of messages")

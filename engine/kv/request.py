@@ -103,6 +103,8 @@ class KVRequest:
 def parse_kv(text: str) -> KVRequest:
     """Parse a KV notation; anything unknown, and a scheme that is not registered any more in whatever spelling, is
     `InvalidValue` naming the field and what is allowed."""
+    if not isinstance(text, str):
+        raise InvalidValue("kv", text, "a notation such as native, kv8, kv4:g32 or mixed:PATH")
     request = _parsed(text)
     require_registered(request, text)
     return request

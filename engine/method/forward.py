@@ -22,7 +22,7 @@ from engine.kv.base import LayerCache, live_scheme
 from engine.kv.codec import Identity, read_caches, write_caches
 from engine.kv.plan import KVPlan
 from engine.kv.publish import require_boundary
-from engine.types import CacheLayer, ForwardTrace
+from engine.types import CacheLayer, ForwardTrace, check_counts
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,7 @@ class Cut:
             if not whole or sum(self.sizes) != self.length:
                 raise InvalidValue("sizes", self.sizes, f"integers >= 1 that add up to {self.length} tokens")
             return
-        if isinstance(self.chunk, bool) or not isinstance(self.chunk, int) or self.chunk < 1:
-            raise InvalidValue("chunk", self.chunk, "an integer >= 1")
+        check_counts({"chunk": (self.chunk, 1), "head": (self.head, 0), "tail": (self.tail, 1)})
         if not 0 <= self.head < self.length:
             raise InvalidValue("head", self.head, f"0..{self.length - 1}")
         if not 1 <= self.tail <= self.length - self.head:

@@ -21,7 +21,7 @@ from engine.method.text import TextStream
 from engine.sample.processors import Processors, build_processors
 from engine.sample.samplers import Sampler, build_sampler
 from engine.sched.session import Prepared
-from engine.types import Messages, Plan, Request, SamplingParams
+from engine.types import Messages, Plan, Request, SamplingParams, listed
 
 Operations = tuple[Processors, Sampler]
 
@@ -52,7 +52,7 @@ class Admission:
 
     def checked_ids(self, token_ids: Sequence[int]) -> tuple[int, ...]:
         """Token ids of the model's vocabulary, at least one. Raises `EmptyPrompt`, `InvalidValue`."""
-        ids = tuple(token_ids)
+        ids = listed("token ids", token_ids, "a sequence of integers")
         if not ids:
             raise EmptyPrompt
         vocab = self.model.spec.vocab

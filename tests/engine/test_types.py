@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from engine import EngineConfig, Request, SamplingParams, errors
@@ -36,6 +37,9 @@ from engine import EngineConfig, Request, SamplingParams, errors
         ("top_logprobs", -1),
         ("logit_bias", {-1: 1.0}),
         ("logit_bias", {1: float("inf")}),
+        ("logit_bias", [1]),
+        ("stop", 5),
+        ("ignore_eos", "no"),
     ],
 )
 def test_a_bad_sampling_value_names_its_field(field: str, value: object) -> None:
@@ -89,3 +93,25 @@ def test_tools_need_messages() -> None:
 def test_an_unknown_tap_lists_the_known() -> None:
     with pytest.raises(errors.InvalidValue, match="logprobs"):
         Request(prompt=[1], taps=("attention",))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("prompt", value) for value in (5, None, {1: 2}, {2, 3}, b"ab", np.array(3))),
+        ("sampling", 5),
+        ("taps", 5),
+        ("taps", "logits"),
+        ("forced_tokens", 5),
+        ("forced_tokens", np.array([])),
+    ],
+)
+def test_a_value_of_another_type_names_its_field(field: str, value: object) -> None:
+    fields: dict[str, object] = {"prompt": (1, 2), field: value}
+    with pytest.raises(errors.InvalidValue, match=field):
+        Request(**fields)  # type: ignore[arg-type]
+
+
+def test_token_ids_may_come_as_an_array() -> None:
+    request = Request(prompt=np.array([4, 5]), forced_tokens=np.array([6]))  # type: ignore[arg-type]
+    assert (request.prompt, request.forced_tokens) == ((4, 5), (6,))
