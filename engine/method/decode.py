@@ -182,8 +182,10 @@ class Decode(Method):
         self._rows, self._slots = tuple(rows), slots  # their first step finds them so
         self.copied_bytes += copied(slots)
         self.decoder.forward_hidden(mx.array([(*ids, *[0] * (max(lengths) - len(ids))) for ids in parts]), slots)
+        buffers = [slot for slot in slots if isinstance(slot, PaddedKV)]
+        mx.eval([a for buffer in buffers for a in buffer.arrays()])  # or old places would be alive beside the new
         align(slots)
-        return [a for slot in slots if isinstance(slot, PaddedKV) for a in slot.arrays()]
+        return [a for buffer in buffers for a in buffer.arrays()]
 
     def step(self, rows: Sequence[Row]) -> list[Outcome]:
         """One token of each row; the step behind it is on its way before this one is read."""
