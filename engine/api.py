@@ -112,10 +112,10 @@ class Engine:
     def _make_scheduler(self) -> Scheduler:
         """How requests are planned and run."""
         config, device = self.config, self.machine.device
-        unfit = unfit_for_rows(self._model.spec)
+        unfit, beside = (unfit_for_rows(self._model.spec, one_buffer=padded) for padded in (False, True))
         fit = fit_of(fit_for_padding(self._kv))
         budget = next((name for name in ("kv_budget", "memory_budget") if vars(config)[name] is not None), "")
-        mode, rows = resolve_mode(config.batch_mode, device, self.machine.blas, unfit, fit, budget)
+        mode, rows = resolve_mode(config.batch_mode, device, self.machine.blas, unfit, fit, budget, beside=beside)
         if mode == "fast":
             flatten(self._model.decoder)
         exact = device != "cpu" and mode == "composition"  # masks and prompts as mlx-lm's batch has them

@@ -138,7 +138,7 @@ def unfit_for_compile(decoder: Decoder, kv: KVPlan, device: str, arch: str) -> s
     """Why a step of this model and KV plan is not compiled here; "" where it is."""
     if (device, arch) != ("cpu", "x86_64"):
         return f"bits were measured equal on an x86_64 CPU, this is {arch} {device}"
-    unfit = unfit_for_rows(decoder.spec)
+    unfit = unfit_for_rows(decoder.spec, one_buffer=True)  # others run one by one, where each is alone
     if unfit:
         return unfit
     for i, cache in enumerate(kv.caches):

@@ -19,7 +19,7 @@ from engine.graph.params import Weights
 from engine.graph.renames import Arrays
 from engine.graph.rope import build_rope
 from engine.graph.spec import ArchSpec, GateSpec, QueryScale, RopeSpec
-from engine.kv.base import KVView
+from engine.kv.base import KVView, Offset, one
 from engine.kv.masks import Masks
 from engine.kv.spec import CacheSpec
 
@@ -91,11 +91,11 @@ class LatentAttention:
         self.rope = build_rope(spec.rope) if spec.rope else None
 
     def __call__(self, x: mx.array, ctx: Forward, cache: int) -> mx.array:
-        spec, L, offset = self.spec, x.shape[1], ctx.lone_kv(cache).offset
+        spec, L, offset = self.spec, x.shape[1], ctx.kv(cache).offset
         free, turned = self.queries(self.low_rank(x), offset)
         latent, keys = self.latent(x, offset)
         if spec.query_scale is not None:
-            free, turned = (scaled(q, spec.query_scale, offset, ctx.embedded.dtype) for q in (free, turned))
+            free, turned = (scaled(q, spec.query_scale, one(offset), ctx.embedded.dtype) for q in (free, turned))
         if spec.kept == "heads":
             return self.output(self._attend_heads(free, turned, latent, keys, ctx, cache), x)
         view = ctx.views[cache] = ctx.kv(cache).append(latent, keys)
@@ -111,7 +111,7 @@ class LatentAttention:
         """What the queries are made of: x itself, or its normalised map to q_rank values."""
         return x if self.q_a is None or self.q_a_norm is None else self.q_a_norm(self.q_a(x))
 
-    def queries(self, low: mx.array, offset: int) -> tuple[mx.array, mx.array]:
+    def queries(self, low: mx.array, offset: Offset) -> tuple[mx.array, mx.array]:
         """`low_rank` of x -> the queries' parts without [B, H, L, N] and with rope [B, H, L, T]."""
         spec = self.spec
         q = self.q(low).reshape(*low.shape[:2], spec.heads, -1).transpose(0, 2, 1, 3)  # [B, H, L, N + T]
@@ -120,7 +120,7 @@ class LatentAttention:
         free, turned = mx.split(q, [spec.nope], axis=-1)
         return free, self.rope(turned, offset) if self.rope else turned
 
-    def latent(self, x: mx.array, offset: int) -> tuple[mx.array, mx.array]:
+    def latent(self, x: mx.array, offset: Offset) -> tuple[mx.array, mx.array]:
         """x -> its latent [B, 1, L, R] and its key's turned part [B, 1, L, T]."""
         spec = self.spec
         latent, keys = mx.split(self.kv_a(x), [spec.rank], axis=-1)

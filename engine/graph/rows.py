@@ -7,6 +7,7 @@ from dataclasses import is_dataclass
 from typing import Any
 
 from engine.graph import BUILDERS
+from engine.graph.latent import LatentSpec
 from engine.graph.spec import ArchSpec, AttentionSpec, RopeSpec, StemSpec
 
 # Specs whose modules run B rows of one token at B positions as B forwards would (tests/oracles/test_rows.py).
@@ -42,12 +43,21 @@ ROWWISE = frozenset(
 )
 
 
-def unfit_for_rows(spec: ArchSpec) -> str:
-    """Why rows of unequal length do not share a forward of this graph; "" where they do."""
+# Those that do so over keys which lie in one array (engine.kv.padded), and not over each row's own.
+BUFFERED = frozenset({"LatentSpec"})
+
+
+def unfit_for_rows(spec: ArchSpec, *, one_buffer: bool = False) -> str:
+    """Why rows of unequal length do not share a forward of this graph; "" where they do. one_buffer: whether their keys
+    lie in one."""
     for part in _parts(spec):
         name = type(part).__name__
-        if name in BUILDERS and name not in ROWWISE:
+        if name in BUFFERED and not one_buffer:
+            return f"{name} takes the keys of all rows as one array"
+        if name in BUILDERS and name not in ROWWISE | BUFFERED:
             return f"{name} has one position for all rows"
+        if isinstance(part, LatentSpec) and part.query_scale is not None:
+            return "queries are scaled by one position"
         if isinstance(part, StemSpec) and part.positions is not None:
             return "learned positions are looked up for one position"
         if isinstance(part, AttentionSpec) and part.query_scale is not None:

@@ -3,7 +3,8 @@
 The conventions of a row are mlx-lm's generate_step (generate.py): all but the last prompt token go through in chunks,
 the last one alone; logprobs are taken in the logits' dtype; the next step is built before the current token is read.
 Rows that have begun share one forward. Prompts that go on in the same turn do too, and the first steps behind them,
-where all caches can lie in one padded buffer; elsewhere a row's chunks and its first forward are its own.
+where all caches can lie in one padded buffer and no module asks for one; elsewhere a row's chunks and its first forward
+are its own.
 
 Letters: B rows of a step, V vocabulary.
 """
@@ -19,6 +20,7 @@ import numpy as np
 from engine.errors import BadLogits
 from engine.graph.compiled import CompiledStep
 from engine.graph.decoder import Decoder
+from engine.graph.rows import unfit_for_rows
 from engine.kv.base import LayerCache, live_scheme
 from engine.kv.padded import PaddedKV, fit_for_padding
 from engine.kv.plan import KVPlan
@@ -146,7 +148,8 @@ class Decode(Method):
         self.normalised, self.together = normalised, rows != "one by one"
         self._masked = masked
         self._padded = fit_for_padding(kv) if rows == "padded" else []
-        self.joint = bool(self._padded) and all(self._padded)
+        # A module that needs one buffer may do one token otherwise than several: a last chunk of one goes alone.
+        self.joint = bool(self._padded) and all(self._padded) and not unfit_for_rows(decoder.spec)
         self._rows: tuple[DecodeRow, ...] = ()  # whose caches `_slots` merges
         self._slots: list[Slot] = []
         self._steps = 0

@@ -37,26 +37,28 @@ def shared_tokens(blas: str, parameters: int, chunk: int) -> int:
     return min(chunk, int(SHARED_FLOP["bundled" if blas == "bundled" else "openblas"] / (2 * parameters)))
 
 
-def resolve_mode(asked: str, device: str, blas: str, unfit: str, fit: Fit, budget: str = "") -> tuple[str, Rows]:
+def resolve_mode(
+    asked: str, device: str, blas: str, unfit: str, fit: Fit, budget: str = "", *, beside: str | None = None
+) -> tuple[str, Rows]:
     """The mode and how rows run. device: "cpu" or a GPU's kind; blas: its name, "bundled" for MLX's own; unfit: why
     this graph takes no rows of unequal length in one forward, or ""; fit: which caches can be padded; budget: the field
-    of a budget that is set, or "".
+    of a budget that is set, or ""; beside: as `unfit`, for rows in one buffer, where that differs.
 
     Raises `NotBuilt` for the bits of mlx-lm's batch where they need more than padded caches, and `InvalidValue` for
     padding that no budget counts.
     """
-    pads = not unfit and fit != "none"
+    pads = not (unfit if beside is None else beside) and fit != "none"
     if asked == "fast":
         if pads and budget:
             raise InvalidValue(
                 "batch_mode", asked, f"auto or invariant while {budget} is set: padding is not projected"
             )
-        return asked, "one by one" if unfit else "padded" if pads else "together"
+        return asked, "padded" if pads else "one by one" if unfit else "together"
     if device == "cpu":
         mode = "composition" if asked == "auto" else asked
-        if unfit or (mode == "invariant" and blas != "bundled"):
-            return mode, "one by one"
-        return mode, "padded" if mode == "composition" and pads and not budget else "together"
+        if mode == "composition" and pads and not budget:
+            return mode, "padded"
+        return mode, "one by one" if unfit or (mode == "invariant" and blas != "bundled") else "together"
     why = unfit or (budget and f"{budget} is set, and padding is not projected") or ""
     why = why or ("" if fit == "all" else "some caches are packed, rings or states")
     if asked == "composition" and why:

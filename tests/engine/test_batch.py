@@ -172,6 +172,10 @@ def test_modes() -> None:
     assert resolve_mode("auto", "cpu", "bundled", "", "none") == ("composition", "together")
     assert resolve_mode("composition", "cpu", "bundled", "", "all", "kv_budget") == ("composition", "together")
     assert resolve_mode("auto", "cpu", "bundled", "one position", "all") == ("composition", "one by one")
+    assert resolve_mode("auto", "cpu", "bundled", "one array", "all", beside="") == ("composition", "padded")
+    assert resolve_mode("auto", "cpu", "bundled", "one array", "all", "kv_budget", beside="")[1] == "one by one"
+    assert resolve_mode("auto", "gpu", "none", "one array", "all", beside="") == ("invariant", "one by one")
+    assert resolve_mode("fast", "gpu", "none", "one array", "all", beside="") == ("fast", "padded")
     assert resolve_mode("invariant", "cpu", "bundled", "", "all") == ("invariant", "together")
     # Dense products there have other bits at other numbers of rows.
     assert resolve_mode("invariant", "cpu", "openblas0.3.21-zen", "", "all") == ("invariant", "one by one")
