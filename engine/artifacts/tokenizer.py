@@ -62,7 +62,8 @@ class Tokenizer:
         **kwargs: Any,
     ) -> list[int]:
         """Token ids of a conversation. `enable_thinking` is always handed to the template, as mlx-lm does; by default
-        it says whether the vocabulary has thinking marks.
+        it says whether the vocabulary has thinking marks. A template that prints the date prints today's, unless
+        `strftime_now` is given: a function from a format to text.
 
         Raises TemplateMissing, and InvalidValue for messages that the template refuses.
         """
