@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any, Protocol
@@ -12,7 +12,7 @@ from evals.task import Choices, Generation, Question
 
 # What a template takes for now: some print the date, and a run that goes on tomorrow must ask what it would have asked.
 NOW = datetime(2026, 1, 1, 12)
-PINNED: Mapping[str, Callable[[str], str]] = {"strftime_now": NOW.strftime}
+PINNED: Mapping[str, Any] = {"strftime_now": NOW.strftime}
 
 # Rendered to tell one chat template from another.
 SAMPLE = (
