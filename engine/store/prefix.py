@@ -31,17 +31,21 @@ GONE = "what comes before it was let go"
 
 @dataclass(eq=False)
 class Node:
-    """A boundary: `ids`, the chunk that ends there; tokens: up to there; pieces: by cache, what that chunk added."""
+    """A boundary: `ids`, the chunk that ends there; pieces: by cache, what that chunk added, `nbytes` of it. tokens,
+    whole_bytes: from the prompt's beginning to there."""
 
     parent: Node | None = None
     ids: Ids = ()
-    tokens: int = 0
     pieces: tuple[Piece, ...] = ()
     children: dict[Ids, Node] = field(default_factory=dict)
+    tokens: int = field(init=False)
+    nbytes: int = field(init=False)
+    whole_bytes: int = field(init=False)
 
-    @property
-    def nbytes(self) -> int:
-        return sum(piece.saved.nbytes for piece in self.pieces)
+    def __post_init__(self) -> None:
+        before = (0, 0) if self.parent is None else (self.parent.tokens, self.parent.whole_bytes)
+        self.nbytes = sum(piece.saved.nbytes for piece in self.pieces)
+        self.tokens, self.whole_bytes = before[0] + len(self.ids), before[1] + self.nbytes
 
     def path(self) -> list[Node]:
         """From the first chunk to this one."""
@@ -103,9 +107,8 @@ class PrefixStore:
             return GONE
         before = parent.pieces or (None,) * len(caches)
         pieces = tuple(cut(cache, piece) for cache, piece in zip(caches, before, strict=True))
-        node = Node(parent, ids, parent.tokens + len(ids), pieces)
-        path = parent.path()
-        if sum(each.nbytes for each in (*path, node)) > self._capacity:
+        node = Node(parent, ids, pieces)
+        if node.whole_bytes > self._capacity:
             return TOO_LARGE
         self.touch(parent)
         while self._held + node.nbytes > self._capacity:
@@ -127,11 +130,14 @@ class PrefixStore:
         """Let a node go, and all that goes on from it; one that is gone already is left alone."""
         if node not in self._order:
             return
-        for child in list(node.children.values()):
-            self.drop(child)
         assert node.parent is not None
-        del node.parent.children[node.ids], self._order[node]
-        self._held -= node.nbytes
+        del node.parent.children[node.ids]
+        going = [node]
+        while going:  # a long prompt in small chunks is a deep tree
+            each = going.pop()
+            going += each.children.values()
+            del self._order[each]
+            self._held -= each.nbytes
 
     def refuse(self, why: str) -> None:
         """Count a boundary that is not kept."""
