@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from engine.types import Generation as Generation
     from engine.types import Likelihood as Likelihood
     from engine.types import Plan as Plan
+    from engine.types import PrefixStatus as PrefixStatus
     from engine.types import Projection as Projection
     from engine.types import Rehearsal as Rehearsal
     from engine.types import Request as Request
@@ -85,6 +86,7 @@ _DOOR = {
     "Lora": "engine.train.lora:Lora",
     "OPENBLAS_INSTALL": "engine.backend:OPENBLAS_INSTALL",
     "Plan": "engine.types:Plan",
+    "PrefixStatus": "engine.types:PrefixStatus",
     "Projection": "engine.types:Projection",
     "QuantPlan": "engine.quantize.affine:QuantPlan",
     "Rehearsal": "engine.types:Rehearsal",

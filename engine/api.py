@@ -46,13 +46,16 @@ from engine.sched.loop import Loop
 from engine.sched.modes import fit_of, resolve_mode, shared_tokens
 from engine.sched.policy import Limits
 from engine.sched.scheduler import Bounds, Scheduler, TurnLog
+from engine.sched.scoring import check_scored, score_rows
 from engine.sched.session import Handle, Session
+from engine.store.prefix import PrefixStore
 from engine.types import (
     CacheLayer,
     Event,
     ForwardTrace,
     Generation,
     Likelihood,
+    PrefixStatus,
     Projection,
     Prompt,
     Rehearsal,
@@ -139,6 +142,8 @@ class Engine:
         self._compiled = CompiledStep(self._model.decoder, tried=tried) if config.compile == "step" else None
         if config.argmax == "normalised" and (unfit := unfit_for_normalised(device)):
             raise InvalidValue("argmax", "normalised", f"full: {unfit}")
+        kept = config.prefix_cache
+        self._prefixes = PrefixStore(self._kv, chunk=config.prefill_chunk, capacity=kept) if kept else None
         module, symbol = METHODS["decode"].split(":")
         method: Method = getattr(importlib.import_module(module), symbol)(
             self._model.decoder,
@@ -148,6 +153,7 @@ class Engine:
             masked=exact,
             compiled=self._compiled,
             normalised=config.argmax == "normalised",
+            prefixes=self._prefixes,
         )
         share = sys.maxsize if exact else shared_tokens(self.machine.blas, self.parameters, config.prefill_chunk)
         share = share if method.joint else 0
@@ -222,33 +228,15 @@ class Engine:
         cut = Cut(length=len(ids), chunk=step, head=head, tail=tail, prefix=prefix, sizes=forwards)
         return self._loop.call(lambda: forced_trace(self._model, self._kv, ids, cut, layers=layers, lens=lens))
 
-    def score(self, sequences: Sequence[Sequence[int]], tail: int = 32, batch: int = 1) -> Iterator[ScoreBlock]:
+    def score(
+        self, sequences: Sequence[Sequence[int]], tail: int = 32, batch: int = 1, prefix: int = 0
+    ) -> Iterator[ScoreBlock]:
         """Teacher-forced logits of the last `tail` positions of each sequence, one block a sequence, on the path that
         is served: `batch` sequences at a time are rows beside each other, prefilled up to the tail, whose tokens are
-        then fed one by one."""
-        checked = [self._admission.checked_ids(ids) for ids in sequences]
-        check_counts({"tail": (tail, 1), "batch": (batch, 1)})
-        if batch > self.config.batch:
-            raise InvalidValue("batch", batch, f"1..{self.config.batch} (the engine's own batch)")
-        short = [len(ids) for ids in checked if len(ids) < tail]
-        if short:
-            raise InvalidValue("tail", tail, f"1..{min(short)} (the shortest sequence)")
-        for start in range(0, len(checked), batch):
-            group = [(ids[: len(ids) - tail + 1], ids[len(ids) - tail + 1 :]) for ids in checked[start : start + batch]]
-            handles = [
-                # The token behind the last position is fed to nobody.
-                self.submit(Request(prompt=head, forced_tokens=(*rest, head[0]), taps=("logits",), delivery="collect"))
-                for head, rest in group
-            ]
-            try:
-                for index, handle in enumerate(handles, start):
-                    done, length = handle.result(), len(checked[index])
-                    positions = tuple(range(length - tail, length))
-                    logits, live = done.taps["logits"], done.kv_live
-                    yield ScoreBlock(index, positions, logits, live, done.caches, done.kv_status)
-            finally:  # of those that nobody waited for
-                for handle in handles:
-                    handle.cancel()
+        then fed one by one. prefix: so many tokens of each row come out of the prefix cache, which must be on."""
+        checked, config = [self._admission.checked_ids(ids) for ids in sequences], self.config
+        check_scored(checked, tail=tail, batch=batch, rows=config.batch, prefix=prefix, chunk=config.prefill_chunk)
+        return score_rows(self.submit, checked, tail=tail, batch=batch, prefix=prefix)
 
     def likelihoods(
         self, context: Sequence[int], continuations: Sequence[Sequence[int]], batch: int = 8
@@ -363,6 +351,15 @@ class Engine:
     def describe_caches(self, handle: Handle) -> tuple[CacheLayer, ...]:
         """The live caches of a request, per layer, read from the arrays that are there now."""
         return self._loop.call(lambda: handle.caches())
+
+    def prefix_status(self) -> PrefixStatus | None:
+        """What the prefix cache holds and what it was good for so far; None without one."""
+        return None if self._prefixes is None else self._loop.call(self._prefixes.status)
+
+    def forget_prefixes(self) -> None:
+        """Let go of all that the prefix cache holds, so that the next prompt is a cold one."""
+        if self._prefixes is not None:
+            self._loop.call(self._prefixes.clear)
 
     def live_levers(self) -> dict[str, str]:
         """Each lever as it is now: see `engine.method.live`."""

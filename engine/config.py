@@ -29,6 +29,8 @@ class EngineConfig:
     batch: rows that run at once; batch_mode: what a row's bits may depend on, see `engine.sched.modes`.
     kv_budget, memory_budget: bytes that all caches, and everything together, may take; requests wait for room in them,
     and without them are attempted whatever they take.
+    prefix_cache: bytes of prefixes that are kept for prompts that begin alike, see `engine.store.prefix`; 0: none.
+    They are part of memory_budget, and no part of kv_budget.
     queue: requests that may wait; room: unread events that a stream may hold; idle_s: how long it may hold them all.
     profile: how config.json is read, see `engine.artifacts.profile`; "universal" is for a model_type without a family.
     """
@@ -46,6 +48,7 @@ class EngineConfig:
     batch_mode: str = str(LEVERS["batch_mode"].default)
     kv_budget: int | None = None
     memory_budget: int | None = None
+    prefix_cache: int = 0
     queue: int = 1024
     room: int = 256
     idle_s: float = 600.0
@@ -65,6 +68,9 @@ class EngineConfig:
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise InvalidValue(name, value, "None or a number of bytes >= 1")
+        kept = self.prefix_cache
+        if isinstance(kept, bool) or not isinstance(kept, int) or kept < 0:
+            raise InvalidValue("prefix_cache", kept, "a number of bytes >= 0")
         if isinstance(self.idle_s, bool) or not isinstance(self.idle_s, (int, float)) or not self.idle_s > 0:
             raise InvalidValue("idle_s", self.idle_s, "a number > 0")
         if self.kv == "bf16":

@@ -164,6 +164,13 @@ class OutOfMemory(FrontierError):
         super().__init__(f"out of memory: {text}; give kv_budget or memory_budget to have requests wait for room")
 
 
+class BadPrefix(FrontierError):
+    """A kept prefix that cannot be restored. It is let go, so that the same request computes it."""
+
+    def __init__(self, tokens: int, why: str) -> None:
+        super().__init__(f"a kept prefix of {tokens} tokens cannot be restored ({why}); it was let go: ask again")
+
+
 class BadLogits(FrontierError):
     """A row's logits are not numbers, so no token can be chosen from them."""
 

@@ -170,6 +170,8 @@ class TokenLogprob:
 
 @dataclass(frozen=True)
 class Usage:
+    """cached_tokens: of the prompt's, those that came out of a kept prefix."""
+
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int = 0
@@ -177,7 +179,8 @@ class Usage:
 
 @dataclass(frozen=True)
 class Timing:
-    """Wall clock of one request. `ttft_ms` is submission to first token, queueing included."""
+    """Wall clock of one request. `ttft_ms` is submission to first token, queueing included; `prefill_tok_s` counts the
+    tokens that were computed."""
 
     ttft_ms: float
     prefill_ms: float
@@ -230,13 +233,39 @@ class Rehearsal:
     kv_bytes: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class PrefixStatus:
+    """What is kept of prompts, and what it was good for so far.
+
+    boundaries: ends of chunks that are kept. hits: requests that found one of them; cached_tokens: of their
+    prompt_tokens, how many they did not compute. evicted: boundaries that had to go; not_kept: why -> how many never
+    came in.
+    """
+
+    capacity_bytes: int
+    held_bytes: int
+    boundaries: int
+    requests: int
+    hits: int
+    prompt_tokens: int
+    cached_tokens: int
+    evicted: int
+    not_kept: Mapping[str, int]
+
+    @property
+    def hit_rate(self) -> float:
+        """The share of prompt tokens that were not computed."""
+        return self.cached_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
+
+
 @dataclass(frozen=True)
 class Plan:
     """Everything that was decided for a request before anything was allocated.
 
     `batch`: rows that may run beside it, itself included; `batch_mode`: what its bits may depend on; `rows`: whether
     rows share a forward, with caches of their own ("together") or in one buffer ("padded"), or each has its own forward
-    ("one by one"). `kv_bytes`: what its caches will hold at their largest, slack included.
+    ("one by one"). `kv_bytes`: what its caches will hold at their largest, slack included. `prefix_cache`: bytes of
+    other prompts' prefixes that it may find, 0 for none.
     """
 
     model: str
@@ -259,6 +288,7 @@ class Plan:
     batch_mode: str = "composition"
     rows: str = "together"
     kv_bytes: int = 0
+    prefix_cache: int = 0
 
 
 @dataclass(frozen=True)
@@ -335,7 +365,7 @@ class ScoreBlock:
 
     `logits`: array [T, V]; row j is the prediction after token `positions[j]` of the sequence.
     `kv_live[j]`: the scheme that the forward of row j attended, read from the live caches just before it ran.
-    `caches`, `kv_status`: as in `Generation`.
+    `caches`, `kv_status`: as in `Generation`. `cached_tokens`: how many came out of a kept prefix.
     """
 
     sequence: int
@@ -344,6 +374,7 @@ class ScoreBlock:
     kv_live: tuple[str, ...]
     caches: tuple[CacheLayer, ...]
     kv_status: str
+    cached_tokens: int = 0
 
 
 def check_counts(counts: Mapping[str, tuple[object, int]]) -> None:

@@ -99,6 +99,8 @@ class EngineBackend:
             "mlx": self._engine.machine.mlx,
             **{name: getattr(config, name) for name in names},
             **plan_file(config.kv),
+            # Runs without one keep the name that they had before there was any.
+            **({"prefix_cache": config.prefix_cache} if config.prefix_cache else {}),
         }
         self.template_sha256 = self._local.template_sha256
 

@@ -17,6 +17,7 @@ from importlib.resources.abc import Traversable
 from typing import Any, Protocol
 
 from engine import errors
+from evals.encoding import PINNED
 
 DOMAINS = ("prose", "code", "chat", "tools")
 SHA256 = "13687538caa4df1a8b1cc8750f99507b089acc2cf6f4a983939e87ec4496e185"
@@ -48,7 +49,7 @@ class ChatEncoder(Encoder, Protocol):
     """What is needed of one for conversations."""
 
     def apply_chat_template(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None, **variables: Any
     ) -> Sequence[int]: ...
 
 
@@ -97,7 +98,7 @@ def encoded(tokenizer: Encoder | ChatEncoder, item: Item) -> list[int]:
     if not isinstance(item, ChatItem):
         return list(tokenizer.encode(item.text))
     chat: Any = tokenizer  # whoever asks for conversations brings one with a template
-    return [token for messages, tools in item.chats for token in chat.apply_chat_template(messages, tools)]
+    return [token for messages, tools in item.chats for token in chat.apply_chat_template(messages, tools, **PINNED)]
 
 
 def cut(tokenizer: Encoder | ChatEncoder, items: Sequence[Item], length: int) -> list[list[int]]:

@@ -5,9 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from datetime import datetime
 from typing import Any, Protocol
 
 from evals.task import Choices, Generation, Question
+
+# What a template takes for now: some print the date, and a run that goes on tomorrow must ask what it would have asked.
+NOW = datetime(2026, 1, 1, 12)
+PINNED: Mapping[str, Any] = {"strftime_now": NOW.strftime}
 
 # Rendered to tell one chat template from another.
 SAMPLE = (
@@ -28,7 +33,7 @@ class Encoder(Protocol):
     def decode(self, token_ids: Sequence[int]) -> str: ...
 
     def apply_chat_template(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None, **variables: Any
     ) -> list[int]: ...
 
 
@@ -38,10 +43,11 @@ def as_text(question: Question) -> str:
 
 
 def prompt_ids(question: Generation, encoder: Encoder) -> list[int]:
-    """The ids of a prompt. Raises `errors.TemplateMissing`, `errors.InvalidValue` as the tokenizer does."""
+    """The ids of a prompt, the same on every day. Raises `errors.TemplateMissing`, `errors.InvalidValue` as the
+    tokenizer does."""
     if isinstance(question.prompt, str):
         return encoder.encode_prompt(question.prompt)
-    return encoder.apply_chat_template(question.prompt, tools=question.tools)
+    return encoder.apply_chat_template(question.prompt, tools=question.tools, **PINNED)
 
 
 def choice_ids(question: Choices, encoder: Encoder) -> tuple[list[int], list[list[int]]]:
@@ -59,4 +65,4 @@ def choice_ids(question: Choices, encoder: Encoder) -> tuple[list[int], list[lis
 
 def template_sample(encoder: Encoder) -> list[int]:
     """The ids of a small conversation; [] without a template."""
-    return encoder.apply_chat_template(SAMPLE) if encoder.has_template else []
+    return encoder.apply_chat_template(SAMPLE, **PINNED) if encoder.has_template else []

@@ -22,7 +22,7 @@ from evals.breakdown import Span, Worst, by_label, by_span, worst_positions
 from evals.free_running import FreeRunning, Parting, free_probe, free_running, part
 from evals.kl import PositionScores, score_positions
 from evals.layers import LayerResult, LayerScores, Streams, layer_results, score_layers
-from evals.protocol import Arm, Plan, Progress, check_sequences, scored_logits, start_worker, targets
+from evals.protocol import Arm, Plan, Progress, check_sequences, scored_logits, start_worker, targets, with_room
 from evals.report import KLReport, floor_report, kl_report
 from evals.stored import Full, StoredReference
 from oracles.contract import StackConfig, Trace
@@ -153,7 +153,7 @@ def run_fidelity(
     if free and (protocol != "step" or stored is not None):
         raise errors.InvalidValue("free", free, "only with the step protocol and a reference that runs")
     if free and (reference_warm or candidate_warm):
-        raise errors.InvalidValue("free", free, "only with cold arms: generation takes no kept prefix yet")
+        raise errors.InvalidValue("free", free, "only with cold arms")
     config = reference.config if isinstance(reference, StoredReference) else reference
     for arm_prefix, each in ((reference_warm, config), *((candidate_warm, each) for each in candidates)):
         if (lens or arm_prefix) and each.stack != "engine":
@@ -170,11 +170,12 @@ def run_fidelity(
         stored.check(plan, ids_digest(sequences))
     repeats = min(floor_sequences, len(sequences)) if parse_kv(config.kv).kind == "native" and stored is None else 0
     configs = (*(() if stored else (config,)), *candidates)
+    warm = (*(() if stored else (reference_warm,)), *(candidate_warm for _ in candidates))
     with ExitStack() as stack:
-        arms = [stack.enter_context(start(each)) for each in configs]
+        started = [with_room(each, plan, tokens) for each, tokens in zip(configs, warm, strict=True)]
+        arms = [stack.enter_context(start(each)) for each in started]
         for arm in arms:
             arm.wait_ready()
-        warm = (*(() if stored else (reference_warm,)), *(candidate_warm for _ in candidates))
         work = len(sequences) * len(arms) * (2 if free else 1) + repeats
         run = _Run(plan, configs, arms, stored, _Asked(layers, lens, warm, free), progress or _silent, work)
         for i, ids in enumerate(sequences):

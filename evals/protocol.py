@@ -1,7 +1,8 @@
 """How a sequence is fed so that every scored position attends the arm's own cache scheme, and the proof that it did.
 
 "step": prefill all but the last `tail` tokens, convert, feed these one at a time; only they are scored. "served": the
-same through the engine's executor, several sequences as rows beside each other. This is what serving does.
+same through the engine's executor, several sequences as rows beside each other, and a kept prefix out of its prefix
+cache. This is what serving does.
 "forward": the first token alone, convert, the rest in as few forwards as the chunk allows; all but the first are
 scored. Cheap, and a different question: the rest attends itself within one forward, through the cache. A chunk that is
 not cut so attends native keys of its own, and kv4 then looks hundreds of times better than it is.
@@ -18,7 +19,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from engine import errors
+from engine import check_prefix, errors
 from evals.gate import LeverNotApplied
 from evals.kl import BadLogits
 from oracles.client import Worker
@@ -27,6 +28,8 @@ from oracles.live import require_scheme, wanted_live
 
 PROTOCOLS = ("step", "served", "forward")
 Progress = Callable[[str, int, int | None], None]
+# Bytes that warm rows may keep. No more than a group's prefixes are ever there.
+PREFIX_ROOM = 1 << 40
 
 
 class Arm(Protocol):
@@ -95,19 +98,31 @@ class Plan:
             head=0 if step else 1,
             tail=self.tail if step else 1,
             beside=tuple(map(tuple, beside)) if step else (),
+            served=self.protocol == "served",
             prefix=prefix,
             want=("logits", "layers") if layers else ("logits",),
             lens=len(self.rows) if lens else 0,
         )
 
     def check_prefix(self, name: str, tokens: int) -> None:
-        """Raise `InvalidValue`, or `NotBuilt` for rows, unless so many tokens can come out of a kept state."""
-        if tokens and self.protocol == "served":
-            raise errors.NotBuilt(f"{name} with the served protocol", "use step: rows take no kept prefix yet")
+        """Raise `InvalidValue` unless so many tokens can come out of a kept state."""
         if tokens and self.protocol == "forward":
-            raise errors.InvalidValue(name, tokens, "only with the step protocol: forward scores all but one position")
+            allowed = "only with the step protocol, or served: forward scores all but one position"
+            raise errors.InvalidValue(name, tokens, allowed)
         if isinstance(tokens, bool) or not isinstance(tokens, int) or not 0 <= tokens <= self.rows.start:
             raise errors.InvalidValue(name, tokens, f"0..{self.rows.start} (the tokens before the scored ones)")
+
+    def check_boundary(self, arm: StackConfig, tokens: int) -> None:
+        """Raise `InvalidValue` unless an arm may keep a prefix of so many tokens; of its model only the config is read.
+
+        Rows find what other prompts left at ends of their own chunks; a run by itself may be cut where
+        `engine.check_prefix` allows it.
+        """
+        if self.protocol != "served":
+            check_prefix(arm.model, kv=arm.kv, chunk=arm.chunk, tokens=tokens)
+        elif tokens % arm.chunk and tokens != self.rows.start:
+            allowed = f"a multiple of {arm.chunk} tokens, the chunk, or {self.rows.start}, all before the scored ones"
+            raise errors.InvalidValue("prefix", tokens, allowed)
 
     def check_layers(self) -> None:
         """Raise `NotBuilt` where residual streams cannot be had."""
@@ -122,9 +137,15 @@ class Plan:
 
     def recut(self, ids: Sequence[int]) -> Probe:
         """The same tokens cut into other forwards, for the A/A floor of a native reference: one cut halfway."""
-        return replace(
-            self.probe(ids), head=max(1, self.length // 2 if self.protocol == "forward" else self.rows.start // 2)
-        )
+        half = max(1, self.length // 2 if self.protocol == "forward" else self.rows.start // 2)
+        return replace(self.probe(ids), head=half, served=False)
+
+
+def with_room(config: StackConfig, plan: Plan, warm: int) -> StackConfig:
+    """The arm as it is started: rows that take a kept prefix need a prefix cache."""
+    if not warm or plan.protocol != "served":
+        return config
+    return replace(config, levers=(*config.levers, ("prefix_cache", str(PREFIX_ROOM))))
 
 
 def check_sequences(sequences: Sequence[Sequence[int]], plan: Plan) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine import SamplingParams, errors
+from lab.sizes import parse_size
 
 if TYPE_CHECKING:
     from lab.console import Output
@@ -58,6 +59,9 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--kv-group-size", type=int, help="with --kv-bits (default: 64)")
     group.add_argument("--quantized-kv-start", type=int, help=f"with --kv-bits (default: {MLX_LM_KV_START})")
     group.add_argument("--prefill-step-size", type=int, help="prompt tokens per forward (default: 2048)")
+    group.add_argument(
+        "--prefix-cache", metavar="SIZE", help="keep so much of what prompts begin with (2GB, 512MiB; default: nothing)"
+    )
     group.add_argument("--profile", default="auto", help="auto, family, or universal: config.json read as llama's")
     group.add_argument("--recurrence", help="fast (mlx-lm's bits), or plain: a reference, token by token")
     group.add_argument("--fuse", help="quantized: packed projections of one input as one product")
@@ -154,6 +158,8 @@ def engine_options(args: argparse.Namespace, out: Output) -> dict[str, Any]:
             options[name] = vars(args)[name]
     if args.prefill_step_size is not None:
         options["prefill_chunk"] = args.prefill_step_size
+    if args.prefix_cache is not None:
+        options["prefix_cache"] = parse_size("--prefix-cache", args.prefix_cache)
     return options
 
 

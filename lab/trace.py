@@ -30,7 +30,8 @@ class Arrival:
 @dataclass(frozen=True, kw_only=True)
 class Moment:
     """One turn as it ran: rows by their line's index. kv_bytes: what the caches of all rows hold behind it;
-    copied_bytes: what was copied because rows joined or left others."""
+    copied_bytes: what was copied because rows joined or left others; cached_tokens: of prompts that began, found in the
+    prefix cache."""
 
     turn: int
     ms: float
@@ -40,6 +41,7 @@ class Moment:
     ended: tuple[int, ...]
     kv_bytes: int
     copied_bytes: int
+    cached_tokens: int
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,7 @@ def replay(engine: Engine, arrivals: Sequence[Arrival]) -> Replay:
                 ended=tuple(ids[i] for i in log.ended),
                 kv_bytes=log.kv_bytes,
                 copied_bytes=log.copied_bytes,
+                cached_tokens=log.cached_tokens,
             )
         )
 

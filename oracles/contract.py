@@ -67,10 +67,11 @@ class Probe:
     forward the KV schedule may convert caches, exactly as in generation. The answer's arrays: "logits" [L, V]; with
     want "layers" also "layer.<i>" [L, D], the residual stream after layer i ("layer.-1" is the embedding).
 
-    beside: other token ids that run as rows beside these, the `tail` of each one at a time; the answer then holds the
-    tail's positions alone. lens: so many last positions for which the answer has "lens.<i>" [lens, V] too, the logits
-    that the final norm and the head make of the stream after layer i. prefix: so many tokens are filled first, their
-    caches kept and restored into fresh ones, from which the run goes on. These three are the engine's alone.
+    served: run it as a row of the engine's batch, its `tail` one token at a time; the answer then holds the tail's
+    positions alone. beside: other token ids that are rows beside it, which says `served` too. lens: so many last
+    positions for which the answer has "lens.<i>" [lens, V] too, the logits that the final norm and the head make of the
+    stream after layer i. prefix: so many tokens are filled first, their caches kept and restored into fresh ones, from
+    which the run goes on; of rows, by the engine's prefix cache. These four are the engine's alone.
     """
 
     token_ids: tuple[int, ...]
@@ -81,6 +82,7 @@ class Probe:
     beside: tuple[tuple[int, ...], ...] = ()
     lens: int = 0
     prefix: int = 0
+    served: bool = False
 
     def __post_init__(self) -> None:
         if not self.token_ids:
@@ -95,10 +97,10 @@ class Probe:
         if not 1 <= self.tail <= len(self.token_ids) - self.head:
             raise errors.InvalidValue("tail", self.tail, f"1..{len(self.token_ids) - self.head}")
         object.__setattr__(self, "beside", tuple(map(tuple, self.beside)))
-        plain = (self.head, self.sizes, self.want, self.lens, self.prefix) == (0, None, ("logits",), 0, 0)
-        if self.beside and not plain:
-            allowed = "rows without head, sizes, layers, lens and prefix"
-            raise errors.InvalidValue("beside", len(self.beside), allowed)
+        object.__setattr__(self, "served", self.served or bool(self.beside))
+        plain = (self.head, self.sizes, self.want, self.lens) == (0, None, ("logits",), 0)
+        if self.served and not plain:
+            raise errors.InvalidValue("beside", len(self.beside), "rows without head, sizes, layers and lens")
         if not 0 <= self.lens <= len(self.token_ids):
             raise errors.InvalidValue("lens", self.lens, f"0..{len(self.token_ids)}")
         most = 0 if self.head else len(self.token_ids) - self.tail
@@ -110,7 +112,7 @@ class Probe:
 
     def check_common(self) -> None:
         """Raise `InvalidValue` for what the engine alone can do."""
-        if self.beside:
+        if self.served:
             raise errors.InvalidValue("beside", len(self.beside), "none: rows beside each other are the engine's")
         if self.lens or self.prefix:
             raise errors.InvalidValue("lens/prefix", (self.lens, self.prefix), "none: both are the engine's")

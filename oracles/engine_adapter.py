@@ -28,6 +28,7 @@ from oracles.engine_batch import EngineBatch
 from oracles.timing import timed_caches, timed_decode, timed_forwards
 
 DISABLE = "MLX_DISABLE_COMPILE"
+PREFIX_CACHE = "prefix_cache"
 
 
 def load(config: StackConfig) -> EngineStack:
@@ -39,13 +40,15 @@ class EngineStack:
     def __init__(self, config: StackConfig) -> None:
         self.config = config
         levers: dict[str, Any] = dict(config.levers)
+        if PREFIX_CACHE in levers:
+            levers[PREFIX_CACHE] = int(levers[PREFIX_CACHE])  # the one that counts
         levers |= {"dtype": config.dtype, "kv": config.kv, "prefill_chunk": config.chunk, "drive": config.drive}
         self.engine = load_engine(config.model, **levers)
         self.filled: tuple[tuple[int, ...], Any, float] = ((), None, 0.0)
         self.scored: dict[tuple[int, ...], Any] = {}
 
     def probe(self, probe: Probe) -> Trace:
-        if probe.beside:
+        if probe.served:
             return self._row_beside(probe)
         how: dict[str, Any] = {"layers": "layers" in probe.want, "lens": probe.lens}
         if probe.sizes is not None:
@@ -60,14 +63,15 @@ class EngineStack:
         return Trace(tensors, doc | {"kv_live": list(traced.kv_live)})
 
     def _row_beside(self, probe: Probe) -> Trace:
-        """Rows of one group run once: what the others got is kept until they are asked for."""
+        """Rows of one group run once: what the others got is kept until they are asked for. Of the prefix cache they
+        find what they have put there themselves."""
         if probe.token_ids not in self.scored:
             rows = [probe.token_ids, *probe.beside]
-            self.scored = {
-                rows[block.sequence]: block for block in self.engine.score(rows, tail=probe.tail, batch=len(rows))
-            }
+            self.engine.forget_prefixes()
+            blocks = self.engine.score(rows, tail=probe.tail, batch=len(rows), prefix=probe.prefix)
+            self.scored = {rows[block.sequence]: block for block in blocks}
         block = self.scored.pop(probe.token_ids)
-        doc = self._doc(block.kv_status, block.caches, len(probe.token_ids))
+        doc = self._doc(block.kv_status, block.caches, len(probe.token_ids)) | {"cached_tokens": block.cached_tokens}
         return Trace({"logits": block.logits}, doc | {"kv_live": list(block.kv_live)})
 
     def generate(self, probe: GenerateProbe) -> Trace:

@@ -43,7 +43,9 @@ class Tokenizer:
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Token ids of `text`; special tokens written out in it are recognised."""
-        return list(self._backend.encode(_encodable("text", text), add_special_tokens=add_special_tokens))
+        # verbose: whether it warns of more tokens than the model was made for, which whoever feeds them checks.
+        ids = self._backend.encode(_encodable("text", text), add_special_tokens=add_special_tokens, verbose=False)
+        return list(ids)
 
     def encode_prompt(self, text: str) -> list[int]:
         """Like `encode`; specials are added unless `text` begins with BOS (mlx-lm generate.py, stream_generate)."""
@@ -62,7 +64,8 @@ class Tokenizer:
         **kwargs: Any,
     ) -> list[int]:
         """Token ids of a conversation. `enable_thinking` is always handed to the template, as mlx-lm does; by default
-        it says whether the vocabulary has thinking marks.
+        it says whether the vocabulary has thinking marks. A template that prints the date prints today's, unless
+        `strftime_now` is given: a function from a format to text.
 
         Raises TemplateMissing, and InvalidValue for messages that the template refuses.
         """

@@ -12,10 +12,8 @@ import mlx.core as mx
 
 from engine.errors import CorruptFile, InvalidValue
 from engine.kv.base import LayerCache, Saved
-from engine.kv.buffered import BufferedKV
 from engine.kv.plan import KVPlan
 from engine.kv.publish import planned_every
-from engine.kv.scheme import NATIVE
 
 FORMAT = "mlx-frontier-kv"
 VERSION = 2
@@ -80,8 +78,7 @@ def read_caches(path: Path, plan: KVPlan, identity: Identity) -> list[LayerCache
 
 def _filled(cache: LayerCache, plan: KVPlan, index: int, saved: Saved, path: Path) -> LayerCache:
     """`cache`, or its converted form where that is what was saved, holding `saved`."""
-    if saved.kind != cache.kind and isinstance(cache, BufferedKV) and cache.scheme is NATIVE:
-        cache = cache.converted(plan.caches[index].scheme)
+    cache = plan.empty(index, saved.kind, cache)
     try:
         cache.restore(saved)
         cache.check()

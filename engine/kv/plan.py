@@ -67,6 +67,12 @@ class KVPlan:
         on_write = self.request.on_write
         return [_FRESH[plan.spec.kind](plan.spec, plan.scheme if on_write else NATIVE) for plan in self.caches]
 
+    def empty(self, index: int, kind: str, fresh: LayerCache) -> LayerCache:
+        """`fresh`, cache `index` of `fresh()`, in its converted form where `kind` says so."""
+        if kind == fresh.kind or not isinstance(fresh, BufferedKV) or fresh.scheme is not NATIVE:
+            return fresh
+        return fresh.converted(self.caches[index].scheme)
+
     def convert(self, caches: list[LayerCache]) -> None:
         """After a forward: replace, in place, each native cache that has reached its start by one of its scheme."""
         for i, (cache, plan) in enumerate(zip(caches, self.caches, strict=True)):

@@ -90,7 +90,7 @@ class Projector:
                 total += sum(a.nbytes for a in like if a is not None)
                 continue
             if each.spec not in counted:
-                counted[each.spec] = _counted(cache, lengths, ones)[1]
+                counted[each.spec] = counters_after(cache, lengths, ones)[1]
             packed = cache.scheme is not NATIVE or tokens >= self._plan.request.start
             total += counted[each.spec] * rates[packed].all
         return total
@@ -113,7 +113,7 @@ class Projector:
                 made.append(cache)
                 continue
             if each.spec not in counted:
-                counted[each.spec] = _counted(cache, lengths, ones)
+                counted[each.spec] = counters_after(cache, lengths, ones)
             marks, space = counted[each.spec]
             if cache.scheme is NATIVE and each.scheme is not NATIVE and tokens >= self._plan.request.start:
                 cache = cache.converted(each.scheme)
@@ -175,8 +175,9 @@ def _state(cache: LayerCache) -> tuple[_Like | None, ...]:
     return tuple(None if x is None else _Like(x.shape, x.dtype) for x in cache.held()[1])
 
 
-def _counted(cache: BufferedKV, lengths: Sequence[int], ones: int = 0) -> tuple[tuple[int, ...], int]:
-    """Its counters, and how many tokens it has room for, after appends of these lengths and of so many single ones."""
+def counters_after(cache: BufferedKV, lengths: Sequence[int], ones: int = 0) -> tuple[tuple[int, ...], int]:
+    """The counters of a fresh cache, and how many tokens it has room for, after appends of these lengths and of so many
+    single ones."""
     marks, space = cache.marks(), 0
     for length in lengths:
         marks, space = cache.counted(marks, space, length)

@@ -48,7 +48,9 @@ Outcome = tuple[Entry, ...] | Exception
 
 
 class Row(ABC):
-    """One request's state under a method."""
+    """One request's state under a method. cached_tokens: of its prompt, those that came out of a kept prefix."""
+
+    cached_tokens: int = 0
 
     @property
     @abstractmethod
@@ -81,7 +83,8 @@ class Method(ABC):
 
     @abstractmethod
     def open(self, task: Task) -> Row:
-        """A row that has done nothing yet and holds nothing yet."""
+        """A row that has done nothing yet, and holds nothing but what is kept of a prefix of its prompt. Raises
+        `BadPrefix` for one that cannot be restored."""
 
     @abstractmethod
     def prefill(self, rows: Sequence[Row]) -> None:

@@ -29,6 +29,7 @@ from engine.method.base import Entry, Method, Outcome, Row, Task
 from engine.sample.argmax import normalised_argmax
 from engine.sample.keys import KeyChain
 from engine.sample.logprobs import logprobs_of, top
+from engine.store.prefix import PrefixStore, Visit
 from engine.types import CacheLayer, TokenLogprob
 
 # mlx-lm returns the allocator's cache this often; it changes peak memory, never bits.
@@ -89,6 +90,7 @@ class DecodeRow(Row):
     launched: int = 0
     emitted: int = 0
     ahead: tuple[Flight, int] | None = None
+    visit: Visit | None = None
 
     def __post_init__(self) -> None:
         self.caches, self.keys = self.kv.fresh(), KeyChain(self.task.seed)
@@ -101,6 +103,13 @@ class DecodeRow(Row):
     @property
     def next_tokens(self) -> int:
         return min(self.chunk, len(self.task.prompt) - 1 - self.prefilled)
+
+    def resume(self, visit: Visit) -> None:
+        """Go on from what was found of the prompt, and keep what comes."""
+        self.visit = visit
+        if visit.caches is not None:
+            self.caches, self.prefilled, self.cached_tokens = visit.caches, visit.tokens, visit.tokens
+            self.remember(mx.array(self.task.prompt[: visit.tokens]))
 
     @property
     def needs_logprobs(self) -> bool:
@@ -131,7 +140,8 @@ class DecodeRow(Row):
 class Decode(Method):
     """Rows over one decoder. chunk: prompt tokens a prefill forward; rows: how they run (engine.sched.modes), masked:
     see engine.kv.padded; compiled: the step of rows that have begun, else their layers run one by one; normalised:
-    tokens of greedy rows in one pass over the logits (engine.sample.argmax)."""
+    tokens of greedy rows in one pass over the logits (engine.sample.argmax); prefixes: where prompts look for what is
+    kept of them, and keep what they compute."""
 
     def __init__(
         self,
@@ -143,7 +153,9 @@ class Decode(Method):
         masked: bool = False,
         compiled: CompiledStep | None = None,
         normalised: bool = False,
+        prefixes: PrefixStore | None = None,
     ) -> None:
+        self.prefixes = prefixes
         self.decoder, self.kv, self.chunk, self.compiled = decoder, kv, chunk, compiled
         self.normalised, self.together = normalised, rows != "one by one"
         self._masked = masked
@@ -155,7 +167,10 @@ class Decode(Method):
         self._steps = 0
 
     def open(self, task: Task) -> DecodeRow:
-        return DecodeRow(task, self.kv, self.chunk)
+        row = DecodeRow(task, self.kv, self.chunk)
+        if self.prefixes is not None:
+            row.resume(self.prefixes.enter(task.prompt))
+        return row
 
     def prefill(self, rows: Sequence[Row]) -> None:
         """Run one chunk of each prompt (never its last token); the shorter ones are padded behind."""
@@ -174,6 +189,8 @@ class Decode(Method):
         for row, ids in zip(ours, parts, strict=True):
             row.remember(mx.array(ids))
             row.prefilled += len(ids)
+            if row.visit is not None:
+                row.visit.keep(ids, row.caches)
         mx.clear_cache()
 
     def _prefill_beside(
@@ -213,7 +230,9 @@ class Decode(Method):
     def close(self, row: Row) -> None:
         assert isinstance(row, DecodeRow)
         self._leave(row)
-        row.caches, row.ahead = [], None
+        if row.visit is not None:
+            row.visit.leave(whole=not row.chunks_left)
+        row.caches, row.ahead, row.visit = [], None, None
 
     def _leave(self, row: DecodeRow) -> None:
         if row in self._rows:

@@ -135,6 +135,7 @@ class Admission:
             batch_mode=self.mode,
             rows=self.rows,
             kv_bytes=self._kv_bytes(chunks, limit),
+            prefix_cache=config.prefix_cache,
         )
         return Prepared(request, task, plan, stop_ids, text, chunks=len(chunks), first_chunk=chunks[0] if chunks else 0)
 
@@ -155,7 +156,8 @@ def kv_limit(config: EngineConfig, weights: int, beside: Callable[[], int]) -> i
     if config.memory_budget is not None:
         taken, what = weights, "the weights alone"
         if taken < config.memory_budget:
-            taken, what = beside(), "weights and one chunk"
+            taken, what = beside() + config.prefix_cache, "weights and one chunk"
+            what = "weights, one chunk and prefix_cache" if config.prefix_cache else what
         if taken >= config.memory_budget:
             raise InvalidValue("memory_budget", config.memory_budget, f"above {taken}: {what}")
         limits.append(config.memory_budget - taken)

@@ -23,7 +23,8 @@ from engine.types import FinishReason
 @dataclass(frozen=True)
 class TurnLog:
     """One turn as it ran, for a trace: what it did, when (seconds), which requests ended, what the caches of all rows
-    held just before that, and what was copied because rows joined or left."""
+    held just before that, what was copied because rows joined or left, and how many tokens of prompts that began came
+    out of kept prefixes."""
 
     turn: Turn
     start_s: float
@@ -31,6 +32,7 @@ class TurnLog:
     ended: tuple[int, ...]
     kv_bytes: int
     copied_bytes: int
+    cached_tokens: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,10 +106,13 @@ class Scheduler:
         copied = self.method.copied_bytes
         outcomes = self._run(turn)
         held = self._kv_bytes() if self.trace is not None else 0
+        begun = [self._active[id].row for id in turn.admit]
+        cached = sum(row.cached_tokens for row in begun if row is not None)
         ended += self._commit(outcomes)
         if self.trace is not None:
             copied = self.method.copied_bytes - copied
-            self.trace(TurnLog(turn, start_s, time.perf_counter(), tuple(ended), held, copied))
+            end_s = time.perf_counter()
+            self.trace(TurnLog(turn, start_s, end_s, tuple(ended), held, copied, cached))
         return True
 
     def _kv_bytes(self) -> int:
@@ -163,8 +168,10 @@ class Scheduler:
             try:
                 session.begin(self.method.open(session.prepared.task))
             except Exception as error:  # noqa: BLE001 - becomes the outcome of this request
-                outcomes[id] = error
-        filling = [self._active[id] for id in turn.prefill if id not in outcomes]
+                outcomes[id] = typed(error)
+        planned = [self._active[id] for id in turn.prefill if id not in outcomes]
+        # A row that has just begun may have found all of its prompt, which the plan did not know.
+        filling = [session for session in planned if session.row is not None and session.row.chunks_left]
         if filling:
             for session in filling:
                 session.served = self._turns

@@ -293,7 +293,7 @@ class Session:
             text="".join(self._text),
             finish_reason=reason,
             logprobs=tuple(self._logprobs),
-            usage=Usage(len(prepared.task.prompt), len(self._tokens)),
+            usage=Usage(len(prepared.task.prompt), len(self._tokens), row.cached_tokens if row else 0),
             timing=self._timing(time.perf_counter()),
             plan=prepared.plan,
             kv_status=row.kv_status() if row else "native (start not reached)",
@@ -313,13 +313,14 @@ class Session:
 
     def _timing(self, end_s: float) -> Timing:
         n = len(self._tokens)
+        computed = len(self.prepared.task.prompt) - (self.row.cached_tokens if self.row else 0)
         prefill_s = max(self.first_s - self.started_s, 0.0)
         decode_s = end_s - self.first_s if n else 0.0
         return Timing(
             ttft_ms=max(self.first_s - self.submitted_s, 0.0) * 1e3,
             prefill_ms=prefill_s * 1e3,
             decode_ms=decode_s * 1e3,
-            prefill_tok_s=len(self.prepared.task.prompt) / prefill_s if prefill_s else 0.0,
+            prefill_tok_s=computed / prefill_s if prefill_s else 0.0,
             decode_tok_s=(n - 1) / decode_s if n > 1 and decode_s else 0.0,
             peak_bytes=mx.get_peak_memory(),
         )

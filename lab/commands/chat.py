@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from engine import Generation, Request, errors
 from lab.console import Output, progress_callback
 from lab.flags import add_model_flags, add_sampling_flags, engine_options, sampling_params
+from lab.prefix_words import prefix_line
 
 if TYPE_CHECKING:
     from engine import Engine
@@ -110,6 +111,8 @@ def run(args: argparse.Namespace) -> int:
         if engine.tokenizer is None or not engine.tokenizer.has_template:
             raise errors.TemplateMissing(args.model)
         out.line(f"{args.model}   {KEYS}")
-        record = _talk(Conversation(engine, args), out)
+        record, prefixes = _talk(Conversation(engine, args), out), engine.prefix_status()
+    if prefixes is not None:
+        out.line(prefix_line(prefixes))
     out.document({"model": args.model, "turns": record})
     return 0

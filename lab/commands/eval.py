@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lab.console import Output, progress_callback, wide_console
+from lab.sizes import parse_size
 
 if TYPE_CHECKING:
     from evals.compare import Comparison
@@ -47,6 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--items", type=int, metavar="N", help="run: items of each task, instead of the tier's")
     parser.add_argument("--kv", help="run: KV scheme (default: native)")
     parser.add_argument("--dtype", help="run: auto (the checkpoint's own), float32, bfloat16 or float16")
+    parser.add_argument("--chunk", type=int, metavar="N", help="run: prompt tokens a forward (default: 2048)")
+    parser.add_argument(
+        "--prefix-cache",
+        metavar="SIZE",
+        help="run: keep so much of what prompts begin with, to ends of chunks",
+    )
     parser.add_argument(
         "--batch", type=int, metavar="N", help=f"run: items asked, and kept, at once (default: {RUN['batch']})"
     )
@@ -95,7 +102,7 @@ def settle(args: argparse.Namespace) -> None:
     from engine import errors
 
     flags = {
-        "run": (*RUN, "tasks", "items", "label", "dry_run"),
+        "run": (*RUN, "tasks", "items", "label", "dry_run", "chunk", "prefix_cache"),
         "show": ("item", "clusters"),
         "list": (),
         "compare": (),
@@ -104,7 +111,7 @@ def settle(args: argparse.Namespace) -> None:
     for flag in sorted(known - set(flags[args.action])):
         if vars(args)[flag] not in (None, False):
             raise errors.InvalidValue(f"--{flag.replace('_', '-')}", vars(args)[flag], f"not with {args.action}")
-    for flag in ("batch", "items"):
+    for flag in ("batch", "items", "chunk"):
         if vars(args)[flag] is not None and vars(args)[flag] < 1:
             raise errors.InvalidValue(f"--{flag}", vars(args)[flag], "an integer >= 1")
     if args.dry_run and (args.label is not None or args.db is not None):
@@ -139,6 +146,9 @@ def open_backend(args: argparse.Namespace) -> Backend:
     """Errors: `UnknownField` for a backend; those of loading."""
     from engine import errors
 
+    for flag in ("chunk", "prefix_cache") if args.backend != "engine" else ():
+        if vars(args)[flag] is not None:
+            raise errors.InvalidValue(f"--{flag.replace('_', '-')}", vars(args)[flag], "with the engine alone")
     kind, _, url = args.backend.partition(":")
     if kind == "openai" and url:
         from evals.backend_openai import OpenAIBackend
@@ -159,7 +169,16 @@ def open_backend(args: argparse.Namespace) -> Backend:
     from evals.backends import EngineBackend
 
     with progress_callback() as bar:
-        return EngineBackend(args.model, batch=args.batch, kv=args.kv, dtype=args.dtype, progress=bar)
+        options = {"kv": args.kv, "dtype": args.dtype, **of_engine(args)}
+        return EngineBackend(args.model, batch=args.batch, progress=bar, **options)
+
+
+def of_engine(args: argparse.Namespace) -> dict[str, int]:
+    """What the flags that only the engine has ask of `engine.load`."""
+    options = {} if args.chunk is None else {"prefill_chunk": args.chunk}
+    if args.prefix_cache is not None:
+        options["prefix_cache"] = parse_size("--prefix-cache", args.prefix_cache)
+    return options
 
 
 def label_of(args: argparse.Namespace) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import re
 from typing import TYPE_CHECKING, Any
 
 from lab.console import Output, progress_callback, size
+from lab.sizes import parse_size
 
 if TYPE_CHECKING:
     from engine import Engine
@@ -15,13 +15,6 @@ if TYPE_CHECKING:
 HELP = "predict the peak memory of a context under KV schemes; loads the model and measures short pieces on it"
 EXAMPLE = "frontier fit smollm2-135m-instruct --ctx 8192 --kv native,kv8 --memory 2GiB"
 ACCURACY = 0.05
-_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([kKMGT]i?B|B)?")
-_UNITS = {"": 1, "B": 1} | {
-    f"{letter}{suffix}": base**power
-    for power, letters in enumerate(("kK", "M", "G", "T"), start=1)
-    for letter in letters
-    for suffix, base in (("B", 1000), ("iB", 1024))
-}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,24 +32,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--check", action="store_true", help="run the context for real, and print both peaks")
 
 
-def parse_size(text: str) -> int:
-    """Bytes of "8GiB", "512 MB" or "8000000000"; `InvalidValue` for anything else and for nothing."""
-    from engine import errors
-
-    found = _SIZE.fullmatch(text)
-    count = int(float(found[1]) * _UNITS[found[2] or ""]) if found else 0
-    if count < 1:
-        raise errors.InvalidValue("--memory", text, "bytes >= 1, or a number with kB, MB, GB, TB, KiB, MiB, GiB or TiB")
-    return count
-
-
 def run(args: argparse.Namespace) -> int:
     """Exit code 1 when a scheme does not fit into --memory, or --check finds a peak more than 5 % away; else 0."""
     from engine import errors, parse_kv
 
     if args.ctx < 1:
         raise errors.InvalidValue("--ctx", args.ctx, "an integer >= 1")
-    memory = None if args.memory is None else parse_size(args.memory)
+    memory = None if args.memory is None else parse_size("--memory", args.memory)
     schemes = [str(parse_kv(text)) for text in args.kv.split(",")]
     options: dict[str, Any] = {} if args.dtype is None else {"dtype": args.dtype}
     if args.chunk is not None:

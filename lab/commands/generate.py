@@ -49,8 +49,9 @@ def build_prompt(args: argparse.Namespace, *, has_template: bool) -> tuple[Any, 
 
 def statistics(g: Generation) -> list[str]:
     """The lines that mlx-lm prints, and the KV scheme when it is not the native one."""
+    cached = f", {g.usage.cached_tokens} of them kept from before" if g.plan.prefix_cache else ""
     lines = [
-        f"Prompt: {g.usage.prompt_tokens} tokens, {g.timing.prefill_tok_s:.3f} tokens-per-sec",
+        f"Prompt: {g.usage.prompt_tokens} tokens, {g.timing.prefill_tok_s:.3f} tokens-per-sec{cached}",
         f"Generation: {g.usage.completion_tokens} tokens, {g.timing.decode_tok_s:.3f} tokens-per-sec",
         f"Peak memory: {g.timing.peak_bytes / 1e9:.3f} GB",
     ]

@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--reference-warm",
         type=int,
         metavar="N",
-        help="the first N tokens of a text come out of a kept state, as a prefix that is found again (default: cold)",
+        help="the first N tokens of a text come out of a kept state, with served of the prefix cache (default: cold)",
     )
     parser.add_argument("--candidate-warm", type=int, metavar="N", help="the same of the candidates (default: cold)")
     parser.add_argument(
@@ -124,8 +124,8 @@ def run(args: argparse.Namespace) -> int:
             chunk=args.chunk if args.candidate_chunk is None else args.candidate_chunk,
         )
         candidates = [replace(changed, kv=name) for name in names]
-        check_boundaries([reference], args.reference_warm)
-        check_boundaries(candidates, args.candidate_warm)
+        check_boundaries(plan, [reference], args.reference_warm)
+        check_boundaries(plan, candidates, args.candidate_warm)
         results = run_fidelity(
             reference if args.reference_file is None else read_reference(Path(args.reference_file)),
             candidates,
@@ -146,8 +146,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def check_plan(args: argparse.Namespace, tail: int, group: int) -> Plan:
-    """The protocol's sizes, and kept prefixes that go with them, before anything is fetched. Raises `InvalidValue`,
-    `NotBuilt`."""
+    """The protocol's sizes, and kept prefixes that go with them, before anything is fetched. Raises `InvalidValue`."""
     from engine import errors
     from evals.protocol import Plan
 
@@ -161,13 +160,10 @@ def check_plan(args: argparse.Namespace, tail: int, group: int) -> Plan:
     return plan
 
 
-def check_boundaries(arms: Sequence[StackConfig], tokens: int | None) -> None:
-    """Raise `InvalidValue` unless the scheme of every arm may keep a prefix of so many tokens; of a model only its
-    config is read."""
-    from engine import check_prefix
-
+def check_boundaries(plan: Plan, arms: Sequence[StackConfig], tokens: int | None) -> None:
+    """Raise `InvalidValue` unless every arm may keep a prefix of so many tokens; None: they run cold."""
     for arm in arms if tokens is not None else ():
-        check_prefix(arm.model, kv=arm.kv, chunk=arm.chunk, tokens=int(tokens or 0))
+        plan.check_boundary(arm, int(tokens or 0))
 
 
 def check_files(args: argparse.Namespace) -> None:

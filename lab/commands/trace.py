@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
 
 from lab.console import Output, progress_callback, size, wide_console
 from lab.flags import add_model_flags, engine_options
+from lab.prefix_words import prefix_line
 
 HELP = "replay a recorded arrival schedule turn by turn, and draw who ran when"
 EXAMPLE = "frontier trace requests.jsonl --batch 4 --out timeline.svg"
@@ -36,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     with progress_callback() as progress:
         engine = load(args.model, drive="manual", batch=args.batch, progress=progress, **engine_options(args, out))
     with engine:
-        done, compiled = replay(engine, arrivals), engine.compiled
+        done, compiled, prefixes = replay(engine, arrivals), engine.compiled, engine.prefix_status()
     table = Table(title=f"{len(done.moments)} turns, at most {args.batch} rows", box=None, pad_edge=False)
     for column in ("request", "prompt", "arrives", "begins", "first step", "ends", "tokens", "outcome"):
         table.add_column(column, justify="left" if column == "outcome" else "right")
@@ -60,6 +62,8 @@ def run(args: argparse.Namespace) -> int:
         table.add_row(*("" if value is None else str(value) for value in row.values()))
     wide_console(out).print(table)
     out.line(f"copied by joins and leaves: {size(sum(moment.copied_bytes for moment in done.moments))}")
+    if prefixes is not None:
+        out.line(prefix_line(prefixes))
     if compiled is not None:
         steps = f"{compiled.steps} steps over {compiled.geometries} traces, {compiled.plain} steps without"
         cut = f", {compiled.unordered} since this BLAS cuts their sums in parts" if compiled.unordered else ""
@@ -69,5 +73,6 @@ def run(args: argparse.Namespace) -> int:
         out.line(f"timeline: {args.out}")
     moments = [vars(moment) for moment in done.moments]
     counts = None if compiled is None else vars(compiled)
-    out.document({"requests": rows, "turns": moments, "batch": args.batch, "compiled": counts})
+    kept = None if prefixes is None else asdict(prefixes) | {"hit_rate": prefixes.hit_rate}
+    out.document({"requests": rows, "turns": moments, "batch": args.batch, "compiled": counts, "prefix_cache": kept})
     return 0 if all(row["ok"] for row in rows) else 1

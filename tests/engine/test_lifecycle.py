@@ -56,7 +56,16 @@ class Scripted(Method):
     the whole step."""
 
     def __init__(
-        self, decoder: object, kv: object, *, chunk: int, rows: str, masked: bool, compiled: object, normalised: bool
+        self,
+        decoder: object,
+        kv: object,
+        *,
+        chunk: int,
+        rows: str,
+        masked: bool,
+        compiled: object,
+        normalised: bool,
+        prefixes: object,
     ) -> None:
         self.chunk, self.open_rows = chunk, set[FakeRow]()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import random
 import shutil
 import subprocess
@@ -84,6 +85,18 @@ def test_facts_of_the_vocabulary(tokenizer: Tokenizer) -> None:
     assert tokenizer.id_to_token(10**6) is None
     assert tokenizer.byte_ids == frozenset()
     assert tokenizer.decode([2, 10**6]) == "<|im_end|>"
+
+
+def test_a_text_longer_than_the_model_is_encoded_without_advice(
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who feeds ids checks how many there are. Fails if transformers warns of errors that do not come."""
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    config = json.loads((copy / "tokenizer_config.json").read_text())
+    (copy / "tokenizer_config.json").write_text(json.dumps(config | {"model_max_length": 4}))
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    assert len(load_tokenizer(copy).encode("the and the and the and")) > 4
+    assert not caplog.records
 
 
 def test_config_eos_joins_the_tokenizers(folder: Path, tmp_path: Path) -> None:

@@ -6,16 +6,18 @@ import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import fields
+from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from engine import EngineConfig, errors
+from engine import EngineConfig, errors, load_tokenizer
 from evals.backend_mlx_lm import MlxLmBackend, identity
 from evals.backend_openai import NO_ECHO, OpenAIBackend, ServerFailed, message_text
-from evals.backends import EngineBackend
+from evals.backends import EngineBackend, Local
+from evals.corpus import ChatItem, encoded
 from evals.encoding import choice_ids
 from evals.task import Choices, Generation, Question
 from oracles.characters import character_model
@@ -112,7 +114,38 @@ def test_what_an_answer_depends_on_is_in_the_name_of_a_run(folder: Path, tmp_pat
     assert len(set(documents)) == 3
     # A new word of the configuration is either in the name, or here because no answer depends on it.
     elsewhere = {"model", "kv_budget", "memory_budget", "queue", "room", "idle_s", "drive"}
-    assert {f.name for f in fields(EngineConfig)} - elsewhere <= json.loads(documents[0]).keys()
+    backend = EngineBackend(str(copies[0]), batch=1, prefix_cache=1000)
+    backend.close()
+    assert {f.name for f in fields(EngineConfig)} - elsewhere <= backend.document.keys()
+    assert "prefix_cache" not in json.loads(documents[0])
+
+
+def test_a_dated_template_asks_the_same_on_another_day(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prompts, the name of the run and conversations of a text set. Fails if one of them reads the clock."""
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    dated = folder.with_name("dated")
+    shutil.copytree(folder, dated)
+    template = TEMPLATE + "{% set today = strftime_now('%d %b %Y') %}{{ today }}"
+    (dated / "tokenizer_config.json").write_text(json.dumps(config | {"chat_template": template}))
+    chat = ChatItem(id="c", domain="calls", text="", chats=((({"role": "user", "content": "hi"},), ()),))
+    found = []
+    for day in (3, 4):
+
+        class Clock(datetime):
+            @classmethod
+            def now(cls, tz: tzinfo | None = None, day: int = day) -> Clock:
+                return cls(2031, 5, day, tzinfo=tz)
+
+        monkeypatch.setattr("transformers.utils.chat_template_utils.datetime", Clock)
+        tokenizer = load_tokenizer(dated)
+        plain = tokenizer.decode(tokenizer.apply_chat_template([{"role": "user", "content": "hi"}]))
+        assert plain.endswith(f"0{day} May 2031")
+        local = Local(tokenizer, None)
+        ids, _, refused = local.put(QUESTIONS[3])
+        assert not refused
+        found.append((ids, local.template_sha256, encoded(tokenizer, chat)))
+    assert found[0] == found[1]
+    assert tokenizer.decode(found[0][0]).endswith("01 Jan 2026")
 
 
 def test_the_seam_is_cut_by_the_length_of_the_context_alone() -> None:

@@ -86,7 +86,7 @@ def test_calls_go_through_the_models_template(monkeypatch: pytest.MonkeyPatch) -
     assert len(items) == 2
 
     class Chats(Words):
-        def apply_chat_template(self, messages: Any, tools: Any) -> list[int]:
+        def apply_chat_template(self, messages: Any, tools: Any, **_: Any) -> list[int]:
             assert tools[0]["function"]["parameters"]["type"] == "object"
             return [len(messages), len(messages[0]["content"])]
 

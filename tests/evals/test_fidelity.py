@@ -215,6 +215,18 @@ def test_served_sequences_run_as_rows_beside_each_other() -> None:
     assert asked == [(fed[0], (fed[1],)), (fed[1], (fed[0],)), (fed[2], (fed[3],)), (fed[3], (fed[2],)), (fed[4], ())]
 
 
+def test_warm_rows_are_asked_of_an_engine_with_a_prefix_cache() -> None:
+    """The arm is started with one; what is recorded of it is what was asked. Fails if rows are asked without prefix."""
+    started = Started()
+    options = {"protocol": "served", "group": 4, "candidate_warm": 12, "floor_sequences": 0}
+    (result,) = fidelity("native", start=started, **options)
+    reference, candidate = started.arms
+    assert [(probe.prefix, probe.served) for probe in candidate.probes] == [(12, True)] * 6
+    assert [(probe.prefix, probe.served) for probe in reference.probes] == [(0, True)] * 6
+    assert dict(candidate.config.levers)["prefix_cache"]
+    assert reference.config.levers == result.candidate.levers == ()
+
+
 @pytest.mark.parametrize(("protocol", "group"), [("served", 1), ("step", 2), ("forward", 4)])
 def test_a_group_is_for_the_served_protocol(protocol: str, group: int) -> None:
     with pytest.raises(errors.InvalidValue, match="group"):
@@ -241,7 +253,6 @@ def test_warm_arms_are_asked_for_a_prefix_and_the_floor_is_cold() -> None:
         ({"reference_warm": -1}, "reference_warm=-1"),
         ({"candidate_warm": True}, "candidate_warm=True"),
         ({"candidate_warm": 4, "protocol": "forward"}, "only with the step protocol"),
-        ({"candidate_warm": 4, "protocol": "served", "group": 2}, "served protocol is not built"),
         ({"layers": True, "protocol": "served", "group": 2}, "served protocol is not built"),
         ({"lens": True}, "only together with layers"),
     ],

@@ -79,3 +79,33 @@ def test_served_rows_have_the_numbers_of_each_alone() -> None:
     assert served.candidate_kv_bytes == step.candidate_kv_bytes
     with pytest.raises(OracleRefused, match="rows beside each other are the engine's"):
         run_fidelity(arm("native", "mlx-lm"), [arm("kv4", "mlx-lm")], SEQUENCES, protocol="served", tail=12, group=2)
+
+
+@pytest.mark.parametrize(("kv", "warm"), [("native", 16), ("native", 12), ("kv4:g32", 8)])
+def test_warm_rows_have_the_numbers_of_cold_ones(kv: str, warm: int) -> None:
+    """At ends of chunks and of what is prefilled; five texts, so that the last row is alone. Fails if a kept prefix has
+    other bits, and if an arm that should be warm is cold."""
+    length = len(SEQUENCES[0]) - 1
+    tail = length - warm if warm == 12 else 12
+    cold = arm(kv, chunk=8)
+    (result,) = run_fidelity(
+        cold,
+        [cold],
+        SEQUENCES[:5],
+        protocol="served",
+        tail=tail,
+        group=2,
+        candidate_warm=warm,
+        floor_sequences=0,
+        start=EngineHere,
+    )
+    assert (result.report.kl.value, result.report.kl_max) == (0.0, 0.0)
+    assert (result.candidate_warm, result.candidate_live) == (warm, result.reference_live)
+    assert result.candidate_kv_bytes == result.reference_kv_bytes
+
+
+def test_perplexity_of_warm_rows_is_that_of_cold_ones() -> None:
+    how = {"protocol": "served", "tail": 12, "group": 2, "start": EngineHere}
+    cold, warm = (run_perplexity(arm("kv8", chunk=8), SEQUENCES[:3], warm=n, **how) for n in (0, 16))  # type: ignore[arg-type]
+    assert warm.nll_by_sequence == cold.nll_by_sequence
+    assert (cold.warm, warm.warm, warm.live) == (0, 16, "affine8:g64")

@@ -16,6 +16,7 @@ from eval_fakes import FakeArm
 import evals.corpus
 import evals.fidelity
 from engine import errors
+from evals.protocol import Plan
 from lab.cli import main
 from lab.commands.kl import check_boundaries
 from oracles.contract import StackConfig
@@ -43,7 +44,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
     monkeypatch.setattr("evals.fidelity.run_fidelity", run)
     monkeypatch.setattr("engine.resolve_model", lambda name, progress=None: f"/models/{name}", raising=False)
-    monkeypatch.setattr("engine.check_prefix", lambda folder, **_: None, raising=False)
+    monkeypatch.setattr("evals.protocol.check_prefix", lambda folder, **_: None)
     monkeypatch.setattr("engine.load_tokenizer", lambda folder: Tokens(), raising=False)
     return CALLS
 
@@ -227,7 +228,8 @@ def test_a_candidate_may_be_warm_and_is_then_the_reference_by_default(
         (["--candidate-warm", "0"], "--candidate-warm=0"),
         (["--candidate-warm", "120"], "candidate_warm=120"),
         (["--reference-warm", "8", "--protocol", "forward"], "only with the step protocol"),
-        (["--candidate-warm", "8", "--protocol", "served"], "not built"),
+        (["--candidate-warm", "8", "--protocol", "served"], "a multiple of 2048 tokens, the chunk, or 96"),
+        (["--candidate-warm", "24", "--candidate-chunk", "16", "--protocol", "served"], "a multiple of 16 tokens"),
         (["--candidate-warm", "8", "--stack", "mlx-lm"], "the stack 'engine' alone"),
         (["--layers", "--protocol", "served"], "not built"),
         (["--lens"], "only with --layers"),
@@ -256,7 +258,7 @@ def test_bad_flags_are_one_line_and_exit_code_two(
     [
         ["--candidate-warm", "120"],
         ["--reference-warm", "8", "--protocol", "forward"],
-        ["--candidate-warm", "8", "--protocol", "served"],
+        ["--candidate-warm", "100", "--protocol", "served"],
         ["--candidate-warm", "8", "--stack", "mlx-lm"],
         ["--tail", "128"],
     ],
@@ -275,11 +277,12 @@ def test_a_scheme_without_that_boundary_is_refused_before_loading(
     """Catches a prefix that only the loaded engine refuses: a packed cache is a boundary at its chunks alone."""
     folder = tiny_model("llama", dtype="float32", quant=None)
     arm = StackConfig(stack="engine", model=str(folder), kv="kv8", chunk=16)
-    check_boundaries([replace(arm, kv="native"), replace(arm, kv="kv8:on-write")], 8)
-    check_boundaries([arm], 16)
-    check_boundaries([arm], None)
+    step = Plan("step", 64, 16)
+    check_boundaries(step, [replace(arm, kv="native"), replace(arm, kv="kv8:on-write")], 8)
+    check_boundaries(step, [arm], 16)
+    check_boundaries(step, [arm], None)
     with pytest.raises(errors.InvalidValue, match="a multiple of 16 tokens, for kv=kv8 in chunks of 16"):
-        check_boundaries([arm], 8)
+        check_boundaries(step, [arm], 8)
 
 
 def test_a_tail_without_the_step_protocol_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

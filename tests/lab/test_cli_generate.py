@@ -50,6 +50,9 @@ class FakeEngine:
         self.loaded = {"model": model, **options}
         return self
 
+    def prefix_status(self) -> None:
+        return None
+
     def submit(self, request: Request) -> Handle:
         self.requests.append(request)
         seed = 99 if request.sampling.seed is None else request.sampling.seed

@@ -12,8 +12,8 @@ import pytest
 from engine import Engine, errors
 from engine.types import Rehearsal
 from lab import cli
-from lab.commands.fit import parse_size
 from lab.fit import MOST_TOKENS, STEP, Forecast, split_context
+from lab.sizes import parse_size
 
 WEIGHTS, PER_TOKEN, RING = 10_000_000, 100, 64
 # The first of all tokens also has the native buffers that are converted behind it.
@@ -98,13 +98,13 @@ def test_a_scheme_with_a_start_has_a_moment_of_its_own() -> None:
     ("text", "count"), [("1", 1), ("8GiB", 8 << 30), ("1.5 GB", 1_500_000_000), ("2MB", 2_000_000), ("3KiB", 3072)]
 )
 def test_sizes(text: str, count: int) -> None:
-    assert parse_size(text) == count
+    assert parse_size("--memory", text) == count
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "8G", "GB", "8 gigs", "0.2B", "1e9", "nan"])
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(errors.InvalidValue, match="--memory"):
-        parse_size(text)
+        parse_size("--memory", text)
 
 
 @pytest.mark.parametrize(

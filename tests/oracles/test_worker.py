@@ -133,6 +133,7 @@ def test_requests_survive_json() -> None:
         Probe(token_ids=IDS, head=2, tail=3, want=("logits", "layers")),
         Probe(token_ids=IDS, sizes=(7, 7, 6)),
         Probe(token_ids=IDS, tail=3, lens=3, prefix=17),
+        Probe(token_ids=IDS, tail=3, prefix=8, beside=(IDS,)),
         GenerateProbe(token_ids=IDS, sampling={"seed": 1, "temperature": 0.5}),
         TimeProbe(token_ids=IDS, max_tokens=4),
     ):
@@ -153,7 +154,7 @@ def test_the_lengths_of_the_forwards() -> None:
     "fields",
     [
         {"prefix": -1}, {"prefix": 18, "tail": 3}, {"prefix": 2, "head": 1}, {"lens": 21}, {"lens": -1},
-        {"prefix": 2, "sizes": (20,)}, {"lens": 1, "beside": (IDS,)}, {"prefix": 1, "beside": (IDS,)},
+        {"prefix": 2, "sizes": (20,)}, {"lens": 1, "beside": (IDS,)}, {"head": 1, "served": True},
     ],
 )  # fmt: skip
 def test_a_prefix_and_a_lens_that_cannot_be_are_refused(fields: dict[str, object]) -> None:
@@ -163,7 +164,7 @@ def test_a_prefix_and_a_lens_that_cannot_be_are_refused(fields: dict[str, object
 
 def test_what_the_engine_alone_does_is_refused_by_name() -> None:
     Probe(token_ids=IDS, head=1, tail=4, want=("logits", "layers")).check_common()
-    for fields in ({"prefix": 4}, {"lens": 1}, {"beside": (IDS,)}):
+    for fields in ({"prefix": 4}, {"lens": 1}, {"beside": (IDS,)}, {"served": True}):
         with pytest.raises(errors.InvalidValue, match="are the engine's"):
             Probe(token_ids=IDS, **fields).check_common()  # type: ignore[arg-type]
 

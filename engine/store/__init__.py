@@ -1,0 +1,1 @@
+"""What outlives a request: prefixes of prompts that others may begin with."""
