@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from engine import LEVERS, errors, parse_kv
+from engine import LEVERS, SamplingParams, errors, parse_kv
 from oracles.contract import STACKS, StackConfig
 
-# A field of `ArmConf` -> the lever of `engine.levers` that it sets; "stack" is none of the engine's.
+# A field of `ArmConf` -> the lever of `engine.levers` that it sets.
 ARM_LEVERS = {
     "kv": "kv",
     "dtype": "dtype",
@@ -20,9 +20,12 @@ ARM_LEVERS = {
     "argmax": "argmax",
     "ops": "ops",
     "recurrence": "recurrence",
+    "sampler": "sampler",
     "blas": "blas",
     "mlx_compile": "mlx_compile",
 }
+# Fields that may differ too, and are no lever of the table.
+BESIDE = ("stack", "temperature")
 # Of these a worker knows only if its stack is the engine.
 OWN_LEVERS = ("fuse", "compile", "argmax", "ops", "recurrence")
 
@@ -30,7 +33,7 @@ OWN_LEVERS = ("fuse", "compile", "argmax", "ops", "recurrence")
 @dataclass
 class ArmConf:
     """One side of the pair, the model apart: a stack and its levers. `kv` is the engine's notation; blas "auto" is the
-    one that the run was started with."""
+    one that the run was started with. temperature: that continuations are drawn at, 0 where none are."""
 
     stack: str = "engine"
     kv: str = str(LEVERS["kv"].default)
@@ -41,6 +44,8 @@ class ArmConf:
     argmax: str = str(LEVERS["argmax"].default)
     ops: str = str(LEVERS["ops"].default)
     recurrence: str = str(LEVERS["recurrence"].default)
+    sampler: str = str(LEVERS["sampler"].default)
+    temperature: float = 0.0
     blas: str = str(LEVERS["blas"].default)
     mlx_compile: str = str(LEVERS["mlx_compile"].default)
 
@@ -57,6 +62,7 @@ class ArmConf:
             blas=blas if self.blas == "auto" else self.blas,
             compile=self.mlx_compile == "on",
             levers=own if self.stack == "engine" else (),
+            sampling=(("sampler", self.sampler), ("temperature", self.temperature)) if self.temperature > 0 else (),
         )
 
     def as_levers(self) -> dict[str, str | int]:
@@ -68,13 +74,18 @@ def check_arm(where: str, arm: ArmConf) -> None:
     """Every value is of a registered variant, and of a stack that has the lever."""
     check_among(f"{where}.stack", arm.stack, STACKS)
     parse_kv(arm.kv)
+    params = SamplingParams(sampler=arm.sampler, temperature=arm.temperature)
+    if arm.sampler != LEVERS["sampler"].default:
+        from engine import check_sampler  # which loads MLX
+
+        check_sampler(params)
     for name, lever in ARM_LEVERS.items():
         value = arm.__dict__[name]
         try:
             LEVERS[lever].variant(value)
         except errors.InvalidValue as error:
             raise errors.InvalidValue(f"{where}.{name}", value, error.allowed) from error
-        if name in OWN_LEVERS and arm.stack != "engine" and value != LEVERS[lever].default:
+        if name in (*OWN_LEVERS, "sampler") and arm.stack != "engine" and value != LEVERS[lever].default:
             raise errors.InvalidValue(f"{where}.{name}", value, f"{LEVERS[lever].default}: {arm.stack} has no other")
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lab.config import LabConf, engaged_tokens
+from lab.config import LabConf
 from lab.fidelity import kl_seconds
 from lab.measure import Sample
+from lab.rules import engaged_tokens
 
 # Below these sizes the gate could not pass whatever it found (evals.gate: 16 sequences, 512 positions).
 LEAST_KL_LENGTH = 48

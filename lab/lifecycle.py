@@ -116,9 +116,8 @@ def plan_promote(conf: LabConf, store: Store, tree: Tree, today: date, machine_k
         raise errors.InvalidValue("lever", "stack", "levers of the engine: another stack cannot become its default")
     for lever, candidate, base in _levers(conf, tree):
         if lever.where != "engine":
-            raise errors.InvalidValue(
-                "lever", lever.name, "levers of the engine: this one is chosen as a process starts"
-            )
+            when = "as a process starts" if lever.where == "process" else "by each request"
+            raise errors.InvalidValue("lever", lever.name, f"levers of the engine: this one is chosen {when}")
         loser = only_of(lever, base, candidate)[0]
         own = loser.kind == "ours" and loser not in lever.variants_of(candidate)
         removes = loser.name if own and every else ""

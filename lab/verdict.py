@@ -13,11 +13,12 @@ from datetime import date
 from typing import Literal
 
 from lab import judge, stats
-from lab.config import COUNTED, LabConf
+from lab.config import LabConf
 from lab.decide import PRIMARIES, Confirmed, Decision, Facts, Primary, decide
 from lab.fidelity import FidelityRun, gate_of
-from lab.judge import Comparison
+from lab.judge import Comparison, gate_words
 from lab.measure import METRICS, full_launches
+from lab.metrics import COUNTED, DRAWN
 from lab.stability import Cell, Session, judge_cell
 
 
@@ -175,6 +176,7 @@ def judge_experiment(search: Measured, confirmations: Sequence[Measured], histor
         on_frontier=None,
         exhausted=expired or spent,
         counted=e.primary in COUNTED,
+        drawn=e.primary in DRAWN,
         time_capped=search.stopped == "time",
         identical=bool(kl) and all(run.kl_max == 0 for run in kl),
         strong=primary.look is not None and primary.look.low >= conf.delta and used is not None and used.strong,
@@ -198,7 +200,7 @@ def _words(
     """The numbers behind the decision."""
     lines = [f"{c.use} {c.metric}: {c.state}; {c.why}" for c in comparisons if c.use != "aa"]
     lines += [f"cell {c.metric}: unstable; {'; '.join(c.reasons)}" for c in cells.values() if c.reasons]
-    lines += [f"KL gate {search.conf.experiment.quality_class}: {run.words}" for run in search.fidelity]
+    lines += [f"{gate_words(search.conf)}: {run.words}" for run in search.fidelity]
     lines += [f"confirmation {c.uid}: {c.state}; {c.why}" for c in again]
     lines += [f"published estimate: {judge.percent(c.estimate)}" for c in again if c.state == "yes" and c.estimate]
     return lines

@@ -37,8 +37,10 @@ from oracles.contract import (
     BatchProbe,
     BusyProbe,
     CacheProbe,
+    DrawProbe,
     ForwardProbe,
     GenerateProbe,
+    LoadProbe,
     Probe,
     RowsProbe,
     StackConfig,
@@ -162,11 +164,14 @@ class MlxLmStack:
     def batch(self, probe: BatchProbe) -> Trace:
         return run_batch(self, probe)
 
-    def rows(self, probe: RowsProbe) -> Trace:
+    def rows(self, probe: RowsProbe | LoadProbe) -> Trace:
         return time_rows(self, probe)
 
     def busy(self, probe: BusyProbe) -> Trace:
         return time_busy(self, probe)
+
+    def draw(self, probe: DrawProbe) -> Trace:
+        raise errors.NotBuilt("drawn continuations of another stack", "the engine's are compared with each other")
 
     def cache(self, probe: CacheProbe) -> Trace:
         ids, filled, fill_s = self.filled
@@ -192,6 +197,8 @@ class MlxLmStack:
         self, ids: tuple[int, ...], caches: list[Any], p: SamplingParams, *processors: Any
     ) -> Iterator[tuple[int, mx.array]]:
         """generate_step; `processors` see the logits behind those of the parameters."""
+        if p.sampler != "categorical":
+            raise errors.InvalidValue("sampler", p.sampler, "categorical: mlx-lm has no other")
         return GENERATE.generate_step(
             mx.array(ids),
             self.model,

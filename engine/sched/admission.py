@@ -135,6 +135,7 @@ class Admission:
             batch_mode=self.mode,
             rows=self.rows,
             kv_bytes=self._kv_bytes((*chunks, *(1,) * limit)),
+            sampler=sampler.names[-1],
         )
         return Prepared(request, task, plan, stop_ids, text, chunks=len(chunks), first_chunk=chunks[0] if chunks else 0)
 
