@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from engine import errors
-from lab.arms import ARM_LEVERS, BESIDE, ArmConf, differing, kind_of
+from lab.arms import ARM_LEVERS, BESIDE, ArmConf, differing, kind_of, stating
 from lab.config import LabConf, compose_all, names
 from lab.lifecycle import write_declaration
 from lab.record import declare
@@ -84,6 +84,7 @@ def text_of(said: Declaration, today: date) -> str:
     if missing:
         raise Undeclared(f"{said.name}: an experiment is declared before it is measured; say {', '.join(missing)}")
     base, candidate = arm_of(said.base, "--base"), arm_of(said.candidate, "--candidate")
+    base, candidate = stating(base, candidate), stating(candidate, base)
     lever, default = differing(base, candidate), ArmConf()
 
     def stated(arm: ArmConf) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from engine import Lever, Variant, errors
-from lab.arms import ARM_LEVERS
+from lab.arms import ARM_LEVERS, stated
 from lab.config import LabConf, compose, names
 from lab.edits import staged
 from lab.evidence import standing
@@ -237,7 +237,7 @@ def _used(lever: Lever, variant: str, tree: Tree, name: str) -> str:
     field_name = next(field_ for field_, lever_name in ARM_LEVERS.items() if lever_name == lever.name)
     for other in names(tree.experiments):
         e = compose(other, folder=tree.experiments).experiment
-        values = [arm.__dict__[field_name] for arm in (e.base, e.candidate)]
+        values = [value for arm in (e.base, e.candidate) if stated(field_name, value := arm.__dict__[field_name])]
         if other != name and any(variant == each.name for value in values for each in lever.variants_of(value)):
             found.append(other)
     return f"{', '.join(found)} uses it too" if found else ""

@@ -249,8 +249,12 @@ def _arm(store: Store, experiment_id: int, role: Role, config: StackConfig, new:
 
 
 def arm_sha256(role: Role, config: StackConfig, model: str, model_sha256: str) -> str:
-    """What an arm is told apart by: its role, configuration and model bytes."""
-    return digest([role, stated_arm(config, model), model_sha256])
+    """What an arm is told apart by: its role, configuration and model bytes; of a plan per layer its content, wherever
+    the file lies."""
+    stated, path = stated_arm(config, model), parse_kv(config.kv).path
+    if path is not None:
+        stated["kv"] = config.kv.replace(str(path), digest(stated["kv_plan"]))
+    return digest([role, stated, model_sha256])
 
 
 def comparison_row(session_id: int, c: Comparison) -> ComparisonRow:

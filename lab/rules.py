@@ -7,7 +7,7 @@ from datetime import date, timedelta
 from typing import TYPE_CHECKING
 
 from engine import errors
-from lab.arms import ARM_LEVERS, BESIDE, check_among, check_arm, differing
+from lab.arms import ARM_LEVERS, AUTO, BESIDE, OWN_LEVERS, check_among, check_arm, differing
 from lab.metrics import COUNTED, DRAWN, TIMED, TOGETHER
 from lab.workloads import LEAST_TOKENS, check_workload
 from lab.workloads import TOGETHER as ROWS_AT_ONCE
@@ -63,6 +63,10 @@ def check_lever(experiment: ExperimentConf) -> None:
     if differs != sorted(experiment.lever):
         what = ", ".join(differs) or "nothing"
         raise errors.InvalidValue("experiment.lever", experiment.lever, f"what the arms differ in: {what}")
+    for name in (each for each in differs if each in OWN_LEVERS):
+        if AUTO in (experiment.base.__dict__[name], experiment.candidate.__dict__[name]):
+            allowed = "stated in both arms: what auto is depends on the machine"
+            raise errors.InvalidValue(f"experiment.{name}", AUTO, allowed)
     if not differs:
         raise errors.InvalidValue("experiment.lever", experiment.lever, "at least one lever; equal arms are an A/A")
 

@@ -1,7 +1,7 @@
 """Records A/A quads of this machine for `test_real_traces`: `python tests/lab/record_quads.py OUT.json [TOKENS]`.
 
 The plan, the order of samples and the relaunches are the lab's own (`lab.design`, `lab.measure`), the base stands on
-both sides, and nothing is left out: 16 quads as an A/A, 32 as an A/B of equal arms.
+both sides, and nothing is left out: 16 quads as an A/A, 16 as an A/B of equal arms.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from lab.run import start_worker
 from oracles.contract import StackConfig, TimeProbe
 
 MODEL = Path(__file__).resolve().parents[1] / "zoo" / "llama-3m"
-PARTS = (("aa", 16), ("ab", 32))
-PROMPT_TOKENS, MAX_TOKENS = 128, 193
+PARTS = (("aa", 16), ("ab", 16))
+PROMPT_TOKENS, MAX_TOKENS = 64, 97
 # What a verdict reads of a sample; the rest is the same in all of them, or of no use.
 KEPT = ("launch", "block", "position", "role", "order", "warm_up", "pid", "process_started", "t0", "t1")
 KEPT += ("decode_tok_s", "prefill_tok_s", "ttft_ms", "steal", "load1")
