@@ -145,7 +145,7 @@ def small_jobs(tmp_path: Path) -> list[Job]:
 def test_each_launcher_runs_jobs_as_processes_of_their_own(
     launcher: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In its local mode: submitit as local processes, ray as a cluster of this machine. Catches a launcher that runs two
+    """In its local mode: submitit as processes, ray as a cluster of this machine. Catches a launcher that runs two
     jobs in one process, takes a failed job for a finished one, or gives its ends another job's number."""
     monkeypatch.setenv("SUBMITIT_CLUSTER", "local")
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
