@@ -35,7 +35,7 @@ ZOO = Path(__file__).resolve().parents[1] / "zoo" / "draft-0.5m"
 # name -> prompt tokens of the longest row, new tokens of a row, rows, tokens that a sample feeds
 SIZES = {
     "closed-loop": (64, 33, 12, 768),
-    "continuations": (32, 48, 8, 256),
+    "continuations": (32, 96, 16, 512),
     "fan-out": (288, 48, 8, 2304),
     "long-decode": (64, 513, 1, 64),
     "long-prompt-2k": (2000, 33, 1, 2000),
@@ -114,7 +114,7 @@ def test_an_override_takes_the_sizes_of_the_workload_and_the_file_those_of_the_e
     assert (named.workload.name, named.profile.prompt_tokens, named.profile.max_tokens) == ("short-chat", 48, 64)
     assert compose("on_write").profile.prompt_tokens == 512
     drawn = compose("hlg")
-    assert (drawn.workload.name, drawn.profile.prompt_tokens, drawn.profile.max_tokens) == ("continuations", 32, 48)
+    assert (drawn.workload.name, drawn.profile.prompt_tokens, drawn.profile.max_tokens) == ("continuations", 32, 96)
     with pytest.raises(errors.UnknownField, match=r"long-chat.*short-chat"):
         compose("fuse", ["workload=long-chat"])
     with pytest.raises(errors.InvalidValue, match=r"experiment.base.temperature=1.0"):
