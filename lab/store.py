@@ -54,7 +54,7 @@ DEFAULT_FILE = "lab.sqlite"
 MIGRATIONS = Path(__file__).resolve().parent / "migrations"
 ANALYSIS = (
     "stats.py", "decide.py", "judge.py", "design.py", "measure.py", "stability.py", "verdict.py", "evidence.py",
-    "fidelity.py", "targets.py", "declared.py",
+    "fidelity.py", "targets.py", "declared.py", "frontier.py", "pair_frontier.py", "sampler_gate.py", "diversity.py",
 )  # fmt: skip
 LOCK_WAIT_S = 60
 
