@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from engine import LEVERS, SamplingParams, errors, parse_kv
 from oracles.contract import STACKS, StackConfig
@@ -114,7 +115,8 @@ def stated(name: str, value: str | int) -> bool:
 def stating(arm: ArmConf, other: ArmConf) -> ArmConf:
     """`arm` with the table's default for each lever of the engine that `other` states and it does not."""
     both = {n: other.__dict__[n] for n in OWN_LEVERS if stated(n, other.__dict__[n])}
-    return replace(arm, **{n: str(LEVERS[n].default) for n in both if not stated(n, arm.__dict__[n])})
+    missing: dict[str, Any] = {n: str(LEVERS[n].default) for n in both if not stated(n, arm.__dict__[n])}
+    return replace(arm, **missing)
 
 
 def check_among(name: str, value: str, allowed: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -17,8 +18,13 @@ from oracles.contract import OracleRefused, StackConfig, Trace
 
 # task in the table -> metric; throughput where several rows run.
 METRICS = {"decode": "decode_tok_s", "prefill": "prefill_tok_s", "TTFT": "ttft_ms", "aggregate": "agg_tok_s"}
-TAILS = (("TTFT p50", "ttfts_s", 0.5), ("TTFT p95", "ttfts_s", 0.95), ("ITL p99", "gaps_s", 0.99))
-TAILS += (("E2E p50", "e2es_s", 0.5), ("E2E p95", "e2es_s", 0.95))
+TAILS: tuple[tuple[str, str, float], ...] = (
+    ("TTFT p50", "ttfts_s", 0.5),
+    ("TTFT p95", "ttfts_s", 0.95),
+    ("ITL p99", "gaps_s", 0.99),
+    ("E2E p50", "e2es_s", 0.5),
+    ("E2E p95", "e2es_s", 0.95),
+)
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,7 @@ class WorkloadResult:
 def waits(sample: Sample, trace: Trace) -> LoadSample:
     """`lab.session.extended`, and the waits of a load."""
     doc, fields = trace.doc, extended(sample, trace).__dict__
-    found = {name: tuple(doc[name]) for name in ("ttfts_s", "gaps_s", "e2es_s") if "e2es_s" in doc}
+    found: dict[str, Any] = {name: tuple(doc[name]) for name in ("ttfts_s", "gaps_s", "e2es_s") if "e2es_s" in doc}
     return LoadSample(**fields, **found)
 
 

@@ -1,15 +1,17 @@
 """Verdicts on the noise of a real machine: recorded A/A quads, into which effects are planted.
 
 `data/quads.json` was recorded by `python tests/lab/record_quads.py tests/lab/data/quads.json` on a machine of two cores
-that others used too, which is why it is noisy; nothing was left out of it. An effect is planted into the candidate's
-samples of the second part; the first part is the session's A/A as it was.
+with a dozen other processes on them, and nothing was left out of it: equal arms differ by half in a launch there, and no
+verdict may come of that. For the verdicts each speed is moved to its part's median by nine tenths in logs: the bursts,
+tails and memory are those of the machine, their size that of a calmer one. An effect is planted into the candidate's
+samples of the second part; the first part is the session's A/A.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+import statistics
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -30,6 +32,7 @@ from lab.verdict import History, Judged, Measured, judge_experiment
 from oracles.contract import StackConfig
 
 RECORDED = json.loads((Path(__file__).parent / "data" / "quads.json").read_text(encoding="utf-8"))
+SCALE = 0.1
 TODAY = date(2026, 12, 1)
 WORDS = ("experiment.primary=decode_tok_s", "experiment.guardrails=[]", "experiment.delta=null", "experiment.kind=ours")
 WORDS += ("profile.looks=[{quads: 16, alpha: 0.0175}]", "profile.steady_window=0")
@@ -40,20 +43,21 @@ def conf() -> LabConf:
     return compose("kv8", WORDS)
 
 
-def samples(part: str) -> list[Sample]:
-    """The samples of a part as they were taken; steal is the recording machine's own matter."""
-    found = []
+def samples(part: str, scale: float = SCALE) -> list[Sample]:
+    """The samples of a part, what is off their median scaled in logs (1: as they were taken); steal is the recording
+    machine's own matter."""
+    found: list[Sample] = []
     for row in RECORDED[part]:
         values: dict[str, Any] = dict(zip(RECORDED["columns"], row, strict=True)) | {"steal": None}
         found.append(replace(sample(part, "base", 0, 0, 0, "ABBA", 1.0), **values))
-    return found
+    centre = statistics.median(s.decode_tok_s for s in found)
+    return [replace(s, decode_tok_s=centre * (s.decode_tok_s / centre) ** scale) for s in found]
 
 
-def planted(factor: float, noise: Callable[[int], float] = lambda _i: 1.0) -> list[Sample]:
+def planted(factor: float, scale: float = SCALE) -> list[Sample]:
     """The second part, its candidate `factor` times as fast."""
     return [
-        replace(s, decode_tok_s=s.decode_tok_s * factor * noise(i)) if s.role == "candidate" else s
-        for i, s in enumerate(samples("ab"))
+        replace(s, decode_tok_s=s.decode_tok_s * factor) if s.role == "candidate" else s for s in samples("ab", scale)
     ]
 
 
@@ -96,6 +100,15 @@ def test_verdicts_of_planted_effects() -> None:
     assert (broken.decision.row, broken.decision.verdict) == ("1", "delete: gate (one repair before expiry)")
     fast = judged(planted(1.3))
     assert (fast.decision.row, fast.decision.verdict) == ("4", "confirm")
+
+
+def test_nothing_is_decided_on_the_noise_as_it_was() -> None:
+    """A slowdown of 15 % drowns in it; a broken KL does not depend on any clock."""
+    aa = samples("aa", 1.0)
+    drowned = judged(planted(0.85, 1.0), aa=aa)
+    assert (drowned.decision.row, drowned.decision.verdict) == ("2", "rerun")
+    assert any("A/A: sd" in reason for cell in drowned.cells for reason in cell.reasons)
+    assert judged(planted(0.85, 1.0), aa=aa, gate="FAIL").decision.row == "1"
 
 
 def test_a_quiet_machine_is_not_believed_on_this_noise() -> None:
