@@ -1,7 +1,7 @@
 """Verdicts on the noise of a real machine: recorded A/A quads, into which effects are planted.
 
 `data/quads.json` was recorded by `python tests/lab/record_quads.py tests/lab/data/quads.json` on a machine of two cores
-with a dozen other processes on them, and nothing was left out of it: equal arms differ by half in a launch there, and no
+with a dozen other processes on them, and nothing was left out: equal arms differ by half in a launch there, and no
 verdict may come of that. For the verdicts each speed is moved to its part's median by nine tenths in logs: the bursts,
 tails and memory are those of the machine, their size that of a calmer one. An effect is planted into the candidate's
 samples of the second part; the first part is the session's A/A.
