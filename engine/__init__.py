@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from engine.method.prefix import check_prefix as check_prefix
     from engine.quantize.affine import QuantPlan as QuantPlan
     from engine.quantize.affine import quantize_folder as quantize_folder
+    from engine.sample.samplers import check_sampler as check_sampler
+    from engine.sample.samplers import sampling_logprobs as sampling_logprobs
     from engine.train.loop import Training as Training
     from engine.train.lora import Lora as Lora
     from engine.train.lora import merge_adapter as merge_adapter
@@ -102,6 +104,7 @@ _DOOR = {
     "cached_archive": "engine.artifacts.archive:cached_archive",
     "cached_builtin": "engine.artifacts.builtin:cached_builtin",
     "check_prefix": "engine.method.prefix:check_prefix",
+    "check_sampler": "engine.sample.samplers:check_sampler",
     "convert_gguf": "engine.artifacts.convert:convert_gguf",
     "dequantize_folder": "engine.artifacts.convert:dequantize_folder",
     "fetch_archive": "engine.artifacts.archive:fetch_archive",
@@ -120,6 +123,7 @@ _DOOR = {
     "read_parameters": "engine.train.run:read_parameters",
     "read_removals": "engine.levers:read_removals",
     "resolve_model": "engine.artifacts.resolve:resolve_model",
+    "sampling_logprobs": "engine.sample.samplers:sampling_logprobs",
     "save_adapter": "engine.train.lora:save_adapter",
     "save_model": "engine.train.run:save_model",
     "save_mtp": "engine.train.run:save_mtp",

@@ -17,7 +17,7 @@ from engine.errors import InvalidValue, UnknownField
 
 LEVER_TABLE = Path(__file__).resolve().parent / "levers.json"
 KINDS = ("oracle-owned", "ours")
-PLACES = ("engine", "process")
+PLACES = ("engine", "request", "process")
 Value = str | int
 
 
@@ -40,7 +40,8 @@ class Variant:
 
 @dataclass(frozen=True, kw_only=True)
 class Lever:
-    """where: "engine" for a field of `EngineConfig`, "process" for what is fixed when a process starts.
+    """where: "engine" for a field of `EngineConfig`, "request" for one of `SamplingParams`, "process" for what is fixed
+    when a process starts.
 
     machines: beginnings of machine keys and their defaults; the longest that fits wins.
     """

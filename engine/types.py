@@ -48,10 +48,13 @@ class SamplingParams:
     Filters run in mlx-lm's order: top_p, min_p, xtc, top_k, then categorical(logprobs / temperature).
     Penalties look back over the last `*_context_size` tokens, the prompt included.
     `top_logprobs`: None for none, 0 for the chosen token only, k for the k best as well.
+    `sampler`: how filtered log-probabilities become what is drawn from: "categorical", divided by the temperature as in
+    mlx-lm, or another of the table of levers ("hlg:width=1,shoulder=2,toe=8,offset=2", see `engine.sample.hlg`).
     """
 
     max_tokens: int = 256
     temperature: float = 0.0
+    sampler: str = "categorical"
     seed: int | None = None
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
@@ -86,6 +89,8 @@ class SamplingParams:
         _number("temperature", self.temperature, 0, 1e6, "a finite number >= 0")
         if 0 < self.temperature < 1e-30:
             raise InvalidValue("temperature", self.temperature, "0, or >= 1e-30 (its inverse must fit float32)")
+        if not isinstance(self.sampler, str):
+            raise InvalidValue("sampler", self.sampler, "the name of a sampler, for instance categorical")
         if self.seed is not None:
             _number("seed", self.seed, 0, 2**64 - 1, "None or an integer in [0, 2**64)", integer=True)
         _number("top_p", self.top_p, 0, 1, "a number in [0, 1]; 0 and 1 switch it off")
@@ -289,6 +294,7 @@ class Plan:
     rows: str = "together"
     kv_bytes: int = 0
     prefix_cache: int = 0
+    sampler: str = "categorical"
 
 
 @dataclass(frozen=True)

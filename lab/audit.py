@@ -8,10 +8,11 @@ from typing import Any
 
 from engine import errors
 from lab import stats
-from lab.config import TIMED, LabConf, compose_all, experiments_folder, names
+from lab.config import LabConf, compose_all, experiments_folder, names
 from lab.declared import EXPLORE
 from lab.evidence import standing
 from lab.measure import full_launches, group_quads
+from lab.metrics import DRAWN, TIMED, TOGETHER
 from lab.record import read_samples
 from lab.store import Store
 from lab.tables import ExperimentRow
@@ -69,7 +70,9 @@ def power(conf: LabConf, store: Store | None) -> list[dict[str, Any]]:
     """Smallest effect at each planned look for each timed metric. `mde` None: no finite effect."""
     per_launch = conf.profile.quads_per_launch
     rows = []
-    for metric in [m for m in (conf.experiment.primary, *conf.experiment.guardrails) if m in TIMED]:
+    for metric in [
+        m for m in (conf.experiment.primary, *conf.experiment.guardrails) if m in (*TIMED, *TOGETHER, *DRAWN)
+    ]:
         sd, source = _last_sd(conf, store, metric, per_launch)
         for spend in conf.profile.spends:
             effect = stats.mde(sd, spend.quads // per_launch)

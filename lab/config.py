@@ -7,10 +7,8 @@ The classes are not frozen, since OmegaConf cannot merge into a frozen one; noth
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
-from datetime import date, timedelta
 from pathlib import Path
 from typing import get_type_hints
 
@@ -23,25 +21,22 @@ from omegaconf import OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from engine import errors
-from lab.arms import ARM_LEVERS, ArmConf, check_among, check_arm, differing
+from lab.arms import ArmConf
 from lab.declarations import BadConfig, check_file, experiments_folder, names
+from lab.rules import check
 from lab.stats import Spend
+from lab.workloads import LoadConf
 
 CONF = Path(__file__).resolve().parent / "conf"
-GROUPS = ("profile", "machine", "thresholds")
-KINDS = ("oracle-owned", "ours")
-QUALITY_CLASSES = ("L", "Q8", "QT")
-TIMED = ("decode_tok_s", "prefill_tok_s", "ttft_ms")
-COUNTED = ("peak_bytes", "kv_bytes")
-PROTOCOLS = ("forward", "step")
-MIN_TOKENS = 17  # the first belongs to the prefill, and a sample has at least 16 decode steps
+GROUPS = ("profile", "machine", "thresholds", "workload")
 
 
 @dataclass
 class WorkloadConf:
-    """What an experiment needs other than its profile's sizes; None keeps the profile's. kl_length: tokens of each KL
-    text; kl_sequences: at most so many of them."""
+    """What an experiment needs other than its profile's sizes; None keeps the profile's. name: of `lab/conf/workload`,
+    None is "own"; kl_length: tokens of each KL text; kl_sequences: at most so many of them."""
 
+    name: str | None = None
     prompt_tokens: int | None = None
     max_tokens: int | None = None
     kl_length: int | None = None
@@ -147,8 +142,9 @@ class MachineConf:
 
 @dataclass
 class ThresholdsConf:
-    """The numbers of the decision table. outlier_sd: in robust sd; aa_hours: how long an A/A serves other experiments;
-    removed_lines: net lines of engine/ that make a change without a gain worth it."""
+    """The numbers of the decision table. entropy_match, excess_nats: see `lab.sampler_gate`. outlier_sd: in robust sd;
+    aa_hours: how long an A/A serves other experiments; removed_lines: net lines of engine/ that make a change without a
+    gain worth it."""
 
     aa_p: float = 0.0
     counted_runs: int = 0
@@ -159,6 +155,8 @@ class ThresholdsConf:
     confirm_quads: int = 0
     confirm_alpha: float = 0.0
     removed_lines: int = 0
+    entropy_match: float = 0.0
+    excess_nats: float = 0.0
     aa_hours: float = 0.0
     max_sessions: int = 0
     expiry_days: int = 0
@@ -173,6 +171,7 @@ class LabConf:
     profile: ProfileConf = field(default_factory=ProfileConf)
     machine: MachineConf = field(default_factory=MachineConf)
     thresholds: ThresholdsConf = field(default_factory=ThresholdsConf)
+    workload: LoadConf = field(default_factory=LoadConf)
     experiment: ExperimentConf = field(default_factory=ExperimentConf)
 
     @property
@@ -217,9 +216,11 @@ def compose(name: str, overrides: Sequence[str] = (), *, folder: Path | None = N
     known = names(folder)
     if name not in known:
         raise errors.UnknownField("experiments", name, known)
-    check_file(experiments_folder(folder) / f"{name}.yaml")
+    declared = check_file(experiments_folder(folder) / f"{name}.yaml")
     for override in overrides:
         _check_override(override)
+    if declared:
+        _check_override(f"workload={declared}")
     where = experiments_folder(folder).resolve()
     ConfigStore.instance().store(name="lab_schema", node=LabConf)
     try:
@@ -229,6 +230,7 @@ def compose(name: str, overrides: Sequence[str] = (), *, folder: Path | None = N
                 overrides=[
                     f"hydra.searchpath=['file://{where.parent}']",
                     f"{where.name}@experiment={name}",
+                    *([f"workload={declared}"] if declared else []),
                     *overrides,
                 ],
             )
@@ -247,14 +249,18 @@ def compose(name: str, overrides: Sequence[str] = (), *, folder: Path | None = N
 
 
 def take_own_sizes(conf: LabConf, given: set[str]) -> None:
-    """Put the experiment's own model and sizes in place of the lab's and the profile's, but not of an override's."""
+    """Put the sizes of the workload in place of the profile's, and the experiment's own model and sizes in place of
+    either's, but not of an override's. An override of the workload takes all its sizes."""
     own, profile = conf.experiment.workload, conf.profile
+    for size in ("prompt_tokens", "max_tokens"):
+        named, told = conf.workload.__dict__[size], {"workload", f"workload.{size}"} & given
+        if f"profile.{size}" in given:
+            continue
+        chosen = named if told and named is not None else own.__dict__[size]
+        chosen = named if chosen is None else chosen
+        profile.__dict__[size] = profile.__dict__[size] if chosen is None else chosen
     if conf.experiment.model and "model" not in given:
         conf.model = conf.experiment.model
-    if own.prompt_tokens is not None and "profile.prompt_tokens" not in given:
-        profile.prompt_tokens = own.prompt_tokens
-    if own.max_tokens is not None and "profile.max_tokens" not in given:
-        profile.max_tokens = own.max_tokens
     if "profile.kl" in given:
         return
     for run in profile.kl:
@@ -297,95 +303,3 @@ def _unknown_key(path: Path, error: ConfigKeyError) -> errors.FrontierError:
     kind = error.object_type
     known = [f.name for f in fields(kind)] if isinstance(kind, type) and is_dataclass(kind) else []
     return errors.UnknownField(str(path), str(error.full_key or error.key), known)
-
-
-def _date(name: str, text: str) -> date:
-    try:
-        return date.fromisoformat(text)
-    except ValueError as error:
-        raise errors.InvalidValue(name, text, "a date like 2026-11-29") from error
-
-
-def check(conf: LabConf, name: str) -> None:
-    """Every rule that the types cannot hold; the first broken one raises."""
-    e, p = conf.experiment, conf.profile
-    if e.name != name:
-        raise errors.InvalidValue("experiment.name", e.name, f"{name}, the name of its file")
-    check_among("experiment.kind", e.kind, KINDS)
-    check_among("experiment.quality_class", e.quality_class, QUALITY_CLASSES)
-    check_among("experiment.primary", e.primary, TIMED + COUNTED)
-    for run in p.kl:
-        check_among("profile.kl.protocol", run.protocol, PROTOCOLS)
-    for metric in e.guardrails:
-        check_among("experiment.guardrails", metric, TIMED + COUNTED)
-        if metric == e.primary or e.guardrails.count(metric) > 1:
-            raise errors.InvalidValue("experiment.guardrails", metric, "metrics other than the primary, each once")
-    for role, arm in (("base", e.base), ("candidate", e.candidate)):
-        check_arm(f"experiment.{role}", arm)
-    check_lever(e)
-    check_engages(conf)
-    if e.delta is not None and not 0 < e.delta < math.inf:
-        raise errors.InvalidValue("experiment.delta", e.delta, "a number above 0, or null for the machine's")
-    if not e.targets or not all(e.targets):
-        raise errors.InvalidValue("experiment.targets", e.targets, "at least one beginning of a machine key")
-    check_dates(conf)
-    check_sizes(p)
-
-
-def check_lever(experiment: ExperimentConf) -> None:
-    """The arms differ in the declared lever, in all of it, and in nothing else."""
-    for lever in experiment.lever:
-        check_among("experiment.lever", lever, (*ARM_LEVERS, "stack"))
-    differs = differing(experiment.base, experiment.candidate)
-    if differs != sorted(experiment.lever):
-        what = ", ".join(differs) or "nothing"
-        raise errors.InvalidValue("experiment.lever", experiment.lever, f"what the arms differ in: {what}")
-    if not differs:
-        raise errors.InvalidValue("experiment.lever", experiment.lever, "at least one lever; equal arms are an A/A")
-
-
-def engaged_tokens(experiment: ExperimentConf) -> int:
-    """Tokens of a prefill from which on a chunk lever does anything; 1 for every other lever."""
-    if "chunk" not in experiment.lever:
-        return 1
-    # The first or the last token goes alone, so that a text of one chunk and a token has a single one.
-    return min(experiment.base.chunk, experiment.candidate.chunk) + 2
-
-
-def check_engages(conf: LabConf) -> None:
-    """A chunk that no prompt reaches would be compared with itself, in the samples and in the KL text."""
-    least = engaged_tokens(conf.experiment)
-    sizes = {
-        "profile.prompt_tokens": [conf.profile.prompt_tokens],
-        "profile.kl": [run.length - (run.tail if run.protocol == "step" else 0) for run in conf.profile.kl],
-    }
-    for name, lengths in sizes.items():
-        if lengths and min(lengths) < least:
-            raise errors.InvalidValue(name, min(lengths), f"lengths of {least} and more, else no chunk is ever full")
-
-
-def check_dates(conf: LabConf) -> None:
-    """Expiry is `expiry_days` after the declaration, or `extension_days` later with a written reason."""
-    e, t = conf.experiment, conf.thresholds
-    days = t.expiry_days + (t.extension_days if e.extension_reason else 0)
-    expires = _date("experiment.declared_on", e.declared_on) + timedelta(days=days)
-    if _date("experiment.expires_on", e.expires_on) != expires:
-        raise errors.InvalidValue("experiment.expires_on", e.expires_on, f"{expires}, {days} days after declared_on")
-
-
-def check_sizes(profile: ProfileConf) -> None:
-    """Sizes that measure something, looks in order and made of full launches."""
-    for name, least in (("aa_quads", 1), ("quads_per_launch", 1), ("discard", 1), ("prompt_tokens", 2)):
-        if profile.__dict__[name] < least:
-            raise errors.InvalidValue(f"profile.{name}", profile.__dict__[name], f"an integer >= {least}")
-    if profile.max_tokens < MIN_TOKENS:
-        raise errors.InvalidValue("profile.max_tokens", profile.max_tokens, f"an integer >= {MIN_TOKENS}")
-    if not profile.kl or any(run.sequences < 2 or run.length < 2 for run in profile.kl):
-        raise errors.InvalidValue("profile.kl", profile.kl, "at least one run of two or more sequences and tokens")
-    quads = [look.quads for look in profile.looks]
-    if not quads or quads != sorted(set(quads)) or any(not 0 < look.alpha < 0.5 for look in profile.looks):
-        raise errors.InvalidValue("profile.looks", quads, "growing numbers of quads, each with an alpha in (0, 0.5)")
-    if any(n % profile.quads_per_launch for n in (*quads, profile.aa_quads)):
-        raise errors.InvalidValue("profile.quads_per_launch", profile.quads_per_launch, f"a divisor of {quads}")
-    if profile.cap_minutes <= 0:
-        raise errors.InvalidValue("profile.cap_minutes", profile.cap_minutes, "a number above 0")

@@ -58,7 +58,7 @@ def connect(url: str, *, read_only: bool, wait_s: float) -> Engine:
             raise errors.NotBuilt(f"the lab's database on {backend}", "use an sqlite:/// or postgresql:// URL")
         options: dict[str, Any] = {"connect_args": {"timeout": wait_s}} if backend == "sqlite" else {}
         if path is not None:
-            require_sqlite(parsed.render_as_string(), path)
+            require_sqlite(parsed.render_as_string(), path, read_only=read_only)
             options = {"creator": _read_only(path, wait_s)} if read_only else options
         engine = create_engine(parsed, **options)
     except (ArgumentError, NoSuchModuleError) as error:

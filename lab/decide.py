@@ -32,10 +32,10 @@ class Facts:
     primary: "win" both tests pass and the estimate reaches delta; "small" the lower bound is above 0 and the estimate
     is not; "same" the interval lies inside +-delta; "loss" the upper bound is below 0; "open" anything else.
     exhausted: the full number of quads and sessions is spent, or the experiment has expired.
-    on_frontier: the candidate stands on the frontier with P >= .9; None where no scorecard has judged that.
-    counted: the primary does not depend on the clock. identical: bit-identical outputs. strong: the lower bound
-    reaches delta in both sessions. others_no: every other target key has said no already. opt_in_only: the gate passed
-    within limits that its class does not allow for a default.
+    on_frontier: the candidate stands on the frontier beside its base with P >= .9; None where that is not known.
+    counted: the primary does not depend on the clock; drawn: it depends on seeds, not on the clock. identical:
+    bit-identical outputs. strong: the lower bound reaches delta in both sessions. others_no: every other target key has
+    said no already. opt_in_only: the gate passed within limits that its class does not allow for a default.
     """
 
     kind: Literal["ours", "oracle-owned"]
@@ -56,6 +56,7 @@ class Facts:
     strong: bool = False
     others_no: bool = False
     opt_in_only: bool = False
+    drawn: bool = False
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ CONDITIONS: dict[Row, str] = {
 
 
 def _verdict(row: Row, facts: Facts) -> str:
-    screens = facts.machine == "shared" and not facts.counted
+    screens = facts.machine == "shared" and not (facts.counted or facts.drawn)
     if row == "1":
         return _no(facts, "delete: gate (one repair before expiry)")
     if row == "1b":
@@ -192,5 +193,5 @@ def _findings(facts: Facts) -> tuple[str, ...]:
         f"confirmed: {facts.confirmed}",
         *(("the gate allows opt-in use only",) if facts.opt_in_only else ()),
         *(("the time cap ended the run between two looks",) if facts.time_capped else ()),
-        *(("no scorecard says whether it is on the frontier",) if _asks_frontier(facts) else ()),
+        *(("too few launches, or no gate, to say whether it is on the frontier",) if _asks_frontier(facts) else ()),
     )

@@ -29,8 +29,11 @@ def names(folder: Path | None = None) -> list[str]:
     return sorted(path.stem for path in experiments_folder(folder).glob("*.yaml"))
 
 
-def check_file(path: Path) -> None:
-    """Read a declaration once without the composer, which takes a mapping in UTF-8 for granted. Raises `BadConfig`."""
+def check_file(path: Path) -> str:
+    """Read a declaration once without the composer, which takes a mapping in UTF-8 for granted.
+
+    Returns the name of the workload that it is measured under, "" for its own. Raises `BadConfig`.
+    """
     if not path.stem.replace("_", "").replace("-", "").isalnum():
         raise BadConfig(f"{path}: the name of an experiment is letters, digits, - and _")
     try:
@@ -41,3 +44,5 @@ def check_file(path: Path) -> None:
         raise BadConfig(f"{path}: not a mapping of the fields of an experiment")
     if "defaults" in document:
         raise BadConfig(f"{path}: defaults: an experiment is one file, composed of no other")
+    workload = document.get("workload")
+    return str(workload.get("name") or "") if isinstance(workload, dict) else ""

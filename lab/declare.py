@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from engine import errors
-from lab.arms import ARM_LEVERS, ArmConf, differing, kind_of
+from lab.arms import ARM_LEVERS, BESIDE, ArmConf, differing, kind_of, stating
 from lab.config import LabConf, compose_all, names
 from lab.lifecycle import write_declaration
 from lab.record import declare
@@ -42,7 +42,7 @@ class Declaration:
     guardrails: Sequence[str] = ()
     targets: Sequence[str] = ()
     model: str = ""
-    workload: Mapping[str, int | None] = field(default_factory=dict)
+    workload: Mapping[str, int | str | None] = field(default_factory=dict)
 
     def missing(self) -> list[str]:
         """Flags without which nothing is declared."""
@@ -56,9 +56,10 @@ def arm_of(words: Sequence[str], flag: str) -> ArmConf:
         name, equals, value = word.partition("=")
         if not equals or name in values:
             raise errors.InvalidValue(flag, word, "NAME=VALUE, each name once, for instance kv=kv8")
-        if name not in (*ARM_LEVERS, "stack"):
-            raise errors.UnknownField(flag, name, (*ARM_LEVERS, "stack"))
-        values[name] = whole(f"{flag} {name}", value) if name == "chunk" else value
+        if name not in (*ARM_LEVERS, *BESIDE):
+            raise errors.UnknownField(flag, name, (*ARM_LEVERS, *BESIDE))
+        read = {"chunk": whole, "temperature": number}.get(name)
+        values[name] = read(f"{flag} {name}", value) if read else value
     return ArmConf(**values)
 
 
@@ -83,6 +84,7 @@ def text_of(said: Declaration, today: date) -> str:
     if missing:
         raise Undeclared(f"{said.name}: an experiment is declared before it is measured; say {', '.join(missing)}")
     base, candidate = arm_of(said.base, "--base"), arm_of(said.candidate, "--candidate")
+    base, candidate = stating(base, candidate), stating(candidate, base)
     lever, default = differing(base, candidate), ArmConf()
 
     def stated(arm: ArmConf) -> dict[str, Any]:

@@ -32,6 +32,8 @@ def overridden(conf: LabConf, declared: LabConf) -> list[str]:
 def _unlike(here: Mapping[str, Any], declared: Mapping[str, Any], where: str = "") -> list[str]:
     found = []
     for name, value in here.items():
+        if name == "about":  # words, of a workload
+            continue
         other = declared[name]
         if isinstance(value, Mapping) and isinstance(other, Mapping):
             found += _unlike(value, other, f"{where}{name}.")
@@ -45,6 +47,10 @@ def measured_otherwise(measured: LabConf, declared: LabConf) -> list[str]:
     primary, guardrails, class, sizes or model."""
     was, is_now = vars(measured.experiment), vars(declared.experiment)
     other = [f"{name} {was[name]!r}, declared {is_now[name]!r}" for name in DECIDES if was[name] != is_now[name]]
+    if (was_load := measured.workload) != (load := declared.workload):
+        other.append(
+            f"workload {was_load.name!r}, declared {load.name!r}" if was_load.name != load.name else "workload"
+        )
     if measured.model != declared.model:
         other.append(f"model {measured.model!r}, declared {declared.model!r}")
     return other

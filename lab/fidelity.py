@@ -49,7 +49,7 @@ def kl_seconds(run: KLConf, prefill_tok_s: float, decode_tok_s: float) -> float:
     return 2 * run.sequences * ((run.length - steps) / prefill_tok_s + steps / decode_tok_s)
 
 
-def run_gate(
+def run_kl_gate(
     conf: LabConf, model: Path, base: StackConfig, candidate: StackConfig, progress: Progress
 ) -> list[FidelityRun]:
     """Every KL run of the profile. The base is the reference.

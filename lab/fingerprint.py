@@ -157,7 +157,7 @@ class ArmPrint:
 def stated(config: StackConfig) -> dict[str, Any]:
     """What a worker was asked to be, by the names that experiments use."""
     found = asdict(config)
-    own = dict(found.pop("levers"))
+    own = dict(found.pop("levers")) | dict(found.pop("sampling"))
     return found | {"mlx_compile": found.pop("compile")} | own
 
 

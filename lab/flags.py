@@ -168,6 +168,12 @@ def add_sampling_flags(parser: argparse.ArgumentParser, *, max_tokens: int) -> N
     group = parser.add_argument_group("sampling")
     group.add_argument("--max-tokens", "-m", type=int, default=max_tokens, help=f"default: {max_tokens}")
     group.add_argument("--temp", type=float, default=0.0, help="temperature; 0, the default, is greedy")
+    group.add_argument(
+        "--sampler",
+        default="categorical",
+        metavar="NAME",
+        help="what is drawn from: categorical (default), or hlg:width=1,shoulder=2,toe=8,offset=2 (nats)",
+    )
     group.add_argument("--top-p", type=float, default=1.0)
     group.add_argument("--min-p", type=float, default=0.0)
     group.add_argument("--min-tokens-to-keep", type=int, default=1, help="never cut by --min-p")
@@ -199,6 +205,7 @@ def sampling_params(args: argparse.Namespace, *, seed: int | None, top_logprobs:
     return SamplingParams(
         max_tokens=args.max_tokens,
         temperature=args.temp,
+        sampler=args.sampler,
         seed=seed,
         stop=tuple(args.stop),
         ignore_eos=args.ignore_eos,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lab.config import LabConf, engaged_tokens
+from lab.config import LabConf
 from lab.fidelity import kl_seconds
 from lab.measure import Sample
+from lab.rules import engaged_tokens
 
 # Below these sizes the gate could not pass whatever it found (evals.gate: 16 sequences, 512 positions).
 LEAST_KL_LENGTH = 48
@@ -30,6 +31,9 @@ class Forecast:
 
 def forecast(conf: LabConf, pilot: Sample) -> Forecast:
     """What a pilot's sample foretells."""
+    if "sampler" in conf.experiment.lever:  # one forward of the first texts, of one arm
+        run = conf.profile.kl[0]
+        return Forecast(pilot.sample_s, run.sequences * run.length / pilot.prefill_tok_s)
     kl_s = sum(kl_seconds(run, pilot.prefill_tok_s, pilot.decode_tok_s) for run in conf.profile.kl)
     return Forecast(pilot.sample_s, kl_s)
 

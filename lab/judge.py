@@ -12,9 +12,10 @@ from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any, Literal
 
 from lab import stats
-from lab.config import COUNTED, LabConf
+from lab.config import LabConf
 from lab.decide import Gate, Guardrails, Primary
 from lab.measure import METRICS, QuadResult, full_launches
+from lab.metrics import COUNTED
 from lab.stats import Counted, Look, count, launch_means, six_digits, take_look, wilcoxon_two_sided
 
 Use = Literal["primary", "guardrail", "aa"]
@@ -209,3 +210,10 @@ def combine_gates(states: Sequence[str]) -> Gate:
     if "FAIL" in states:
         return "fail"
     return "pass" if states and set(states) == {"PASS"} else "undecided"
+
+
+def gate_words(conf: LabConf) -> str:
+    """The gate of an experiment, for people."""
+    if "sampler" in conf.experiment.lever:
+        return "sampler gate"
+    return f"KL gate {conf.experiment.quality_class}"

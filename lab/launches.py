@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.config import TIMED
 from lab.measure import QuadResult, group_quads
+from lab.metrics import TIMED
 from lab.record import read_samples
 from lab.stats import take_look
 from lab.store import Store

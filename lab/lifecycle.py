@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from engine import Lever, Variant, errors
-from lab.arms import ARM_LEVERS
+from lab.arms import ARM_LEVERS, stated
 from lab.config import LabConf, compose, names
 from lab.edits import staged
 from lab.evidence import standing
@@ -116,9 +116,8 @@ def plan_promote(conf: LabConf, store: Store, tree: Tree, today: date, machine_k
         raise errors.InvalidValue("lever", "stack", "levers of the engine: another stack cannot become its default")
     for lever, candidate, base in _levers(conf, tree):
         if lever.where != "engine":
-            raise errors.InvalidValue(
-                "lever", lever.name, "levers of the engine: this one is chosen as a process starts"
-            )
+            when = "as a process starts" if lever.where == "process" else "by each request"
+            raise errors.InvalidValue("lever", lever.name, f"levers of the engine: this one is chosen {when}")
         loser = only_of(lever, base, candidate)[0]
         own = loser.kind == "ours" and loser not in lever.variants_of(candidate)
         removes = loser.name if own and every else ""
@@ -238,7 +237,7 @@ def _used(lever: Lever, variant: str, tree: Tree, name: str) -> str:
     field_name = next(field_ for field_, lever_name in ARM_LEVERS.items() if lever_name == lever.name)
     for other in names(tree.experiments):
         e = compose(other, folder=tree.experiments).experiment
-        values = [arm.__dict__[field_name] for arm in (e.base, e.candidate)]
+        values = [value for arm in (e.base, e.candidate) if stated(field_name, value := arm.__dict__[field_name])]
         if other != name and any(variant == each.name for value in values for each in lever.variants_of(value)):
             found.append(other)
     return f"{', '.join(found)} uses it too" if found else ""

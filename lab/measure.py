@@ -21,7 +21,9 @@ from lab.stats import Better, quad_value
 from oracles.contract import (
     BusyProbe,
     CacheProbe,
+    DrawProbe,
     ForwardProbe,
+    LoadProbe,
     RowsProbe,
     SchemeNotLive,
     StackConfig,
@@ -35,6 +37,7 @@ METRICS: dict[str, Better] = {
     "decode_tok_s": "higher",
     "prefill_tok_s": "higher",
     "agg_tok_s": "higher",
+    "self_bleu": "lower",
     "ttft_ms": "lower",
     "peak_bytes": "lower",
     "kv_bytes": "lower",
@@ -47,7 +50,7 @@ class LeverNotApplied(SchemeNotLive):
     """The candidate (or base) does not run what it was asked to run: there is nothing to compare."""
 
 
-TimedProbe = TimeProbe | ForwardProbe | CacheProbe | RowsProbe | BusyProbe
+TimedProbe = TimeProbe | ForwardProbe | CacheProbe | RowsProbe | BusyProbe | LoadProbe | DrawProbe
 
 
 class Asked(Protocol):
@@ -71,7 +74,8 @@ class Sample:
     attempt: of its quad, from 0: a quad that was invalid, or that a dead run left half done, is taken again, and only
     its last attempt counts. lever: the live caches in words. cache_tokens: tokens in the cache at the end, from an
     empty one, those that a loop feeds beyond what was asked left out; a recurrent state is not counted, mlx-lm's does
-    not know.
+    not know. agg_tok_s: tokens of all rows over the time from the first arrival to the last of them, and self_bleu
+    (`lab.diversity`); None where the workload has none.
     """
 
     part: Part
@@ -100,6 +104,8 @@ class Sample:
     valid: bool
     why: str
     attempt: int = 0
+    agg_tok_s: float | None = None
+    self_bleu: float | None = None
 
     @property
     def sample_s(self) -> float:
@@ -200,7 +206,8 @@ class PartResult:
 @dataclass(kw_only=True)
 class Bench:
     """Everything that taking samples needs from outside. `record` is called once for each sample, as it is taken;
-    `extend` may turn it into one with more fields before that."""
+    `extend` may turn it into one with more fields before that. `place`: what the sample at (part, block, position,
+    attempt) asks in place of `probe`."""
 
     arms: Mapping[Role, StackConfig]
     probe: TimedProbe
@@ -211,6 +218,7 @@ class Bench:
     extend: Callable[[Sample, Trace], Sample] = lambda sample, _trace: sample
     read_sensors: Callable[[], Reading] = sensors.read
     clock: Callable[[], float] = time.time
+    place: Callable[[TimedProbe, Part, int, int, int], TimedProbe] = lambda probe, *_where: probe
 
     def part(
         self,
@@ -295,14 +303,15 @@ class Bench:
         attempt: int = 0,
     ) -> tuple[Sample, Trace]:
         """One sample, recorded at once."""
+        probe = self.place(self.probe, part, block, position, attempt)
         before, t0 = self.read_sensors(), self.clock()
-        trace = worker[0].probe(self.probe)
+        trace = worker[0].probe(probe)
         t1, after = self.clock(), self.read_sensors()
         doc = trace.doc
         for name in DURATIONS:
             if not doc[name] > 0:
                 raise errors.InvalidValue(f"{name} of {role}", doc[name], "a number above 0")
-        why = self.broken_rule(role, trace)
+        why = self.broken_rule(role, trace, probe)
         sample = Sample(
             part=part,
             role=role,
@@ -337,7 +346,7 @@ class Bench:
         self.record(sample)
         return sample, trace
 
-    def broken_rule(self, role: Role, trace: Trace) -> str:
+    def broken_rule(self, role: Role, trace: Trace, probe: TimedProbe) -> str:
         """Which rule a sample breaks; "" for none. The rules see neither the duration nor which arm it is."""
         try:
             require_scheme(trace, self.arms[role].kv)
@@ -346,8 +355,8 @@ class Bench:
         idle = idle_levers(trace, self.arms[role])
         if idle:
             return f"lever not applied: {idle}"
-        if isinstance(self.probe, CacheProbe) and trace.doc["kv_stepped"] != trace.doc["kv_status"]:
+        if isinstance(probe, CacheProbe) and trace.doc["kv_stepped"] != trace.doc["kv_status"]:
             return f"lever not applied: the steps began with {trace.doc['kv_stepped']!r}"
-        if trace.doc["prompt_tokens"] != len(self.probe.token_ids):
-            return f"prompt of {trace.doc['prompt_tokens']} tokens instead of {len(self.probe.token_ids)}"
+        if trace.doc["prompt_tokens"] != len(probe.token_ids):
+            return f"prompt of {trace.doc['prompt_tokens']} tokens instead of {len(probe.token_ids)}"
         return ""

@@ -13,6 +13,13 @@ from engine import errors
 
 Direction = Literal["higher", "lower", "none"]
 
+# What an experiment may be judged by. COUNTED do not depend on the clock and compare exactly; DRAWN depend on seeds,
+# not on the clock; TOGETHER exist where several rows run at once.
+TIMED = ("decode_tok_s", "prefill_tok_s", "ttft_ms")
+TOGETHER = ("agg_tok_s",)
+COUNTED = ("peak_bytes", "kv_bytes")
+DRAWN = ("self_bleu",)
+
 # Past this ratio of its ends an interval says only that the machine was too busy, and its digits say nothing.
 TOO_WIDE = 10.0
 
@@ -70,6 +77,7 @@ _ROWS = (
     Metric("kl_nats", "KL", "nats", "lower", _significant, about="KL(reference || recipe), mean over scored positions"),
     Metric("top1_agreement", "same top-1", "", "higher", _fixed(4), about="share of positions with the same argmax"),
     Metric("p_frontier", "P(frontier)", "", "higher", _fixed(2), about="share of 2,000 bootstraps on the frontier"),
+    Metric("self_bleu", "self-BLEU", "", "lower", _significant, about="how alike continuations of one prompt are"),
     Metric("copy_gb_s", "copy bandwidth", "GB/s", "higher", _fixed(1), about="bytes read plus bytes written"),
     Metric("read_gb_s", "read bandwidth", "GB/s", "higher", _fixed(1)),
     Metric("fp32_gflop_s", "fp32 products", "GFLOP/s", "higher", _fixed(1), about="square products in the BLAS asked"),

@@ -33,6 +33,7 @@ from lab.tables import (
     SessionRow,
     WorkloadRow,
 )
+from lab.workloads import LoadConf
 from oracles.contract import StackConfig
 
 
@@ -215,15 +216,19 @@ def add_code(store: Store, print_: Fingerprint) -> int:
 
 
 def _workload(store: Store, conf: LabConf, token_ids: Sequence[int]) -> int:
-    p = conf.profile
-    sha = digest([list(token_ids), p.max_tokens])
+    p, load = conf.profile, conf.workload
+    sizes = [list(token_ids), p.max_tokens]
+    shape = {name: value for name, value in asdict(load).items() if name != "about"}
+    # What has the sizes of its experiment has the hash that it had before there were others.
+    sha = digest(sizes if load == LoadConf() else [*sizes, shape])
     row = WorkloadRow(
+        name=load.name,
         sha256=sha,
         prompt_tokens=p.prompt_tokens,
         max_tokens=p.max_tokens,
-        batch=1,
-        concurrency=1,
-        sampler="greedy, ignore-eos",
+        batch=1 if load.kind in ("closed", "open") else load.rows,
+        concurrency=load.concurrency or load.rows,
+        sampler="as the arm says, ignore-eos" if load.kind == "drawn" else "greedy, ignore-eos",
         token_ids=list(token_ids),
     )
     return store.once(row, sha256=sha)
@@ -244,8 +249,12 @@ def _arm(store: Store, experiment_id: int, role: Role, config: StackConfig, new:
 
 
 def arm_sha256(role: Role, config: StackConfig, model: str, model_sha256: str) -> str:
-    """What an arm is told apart by: its role, configuration and model bytes."""
-    return digest([role, stated_arm(config, model), model_sha256])
+    """What an arm is told apart by: its role, configuration and model bytes; of a plan per layer its content, wherever
+    the file lies."""
+    stated, path = stated_arm(config, model), parse_kv(config.kv).path
+    if path is not None:
+        stated["kv"] = config.kv.replace(str(path), digest(stated["kv_plan"]))
+    return digest([role, stated, model_sha256])
 
 
 def comparison_row(session_id: int, c: Comparison) -> ComparisonRow:

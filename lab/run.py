@@ -25,14 +25,16 @@ from lab.declared import EXPLORE, choices, overridden
 from lab.design import Role, session_seed
 from lab.evidence import fidelity_runs, otherwise, overrides_of
 from lab.expiry import require_unexpired
-from lab.fidelity import FidelityRun, Progress, run_gate
-from lab.judge import Comparison
+from lab.fidelity import FidelityRun, Progress
+from lab.gates import run_gate
+from lab.judge import Comparison, gate_words
 from lab.lock import hold_timing
 from lab.measure import Start
 from lab.record import NewSession, SessionRecord
 from lab.session import MeasuringSession, Say
 from lab.store import Store
 from lab.tables import SessionRow
+from lab.workloads import tokens_of_session
 from oracles.client import Worker
 from oracles.contract import StackConfig
 
@@ -121,7 +123,7 @@ def write_json(path: Path, document: object) -> None:
 
 
 def prompt_ids(model: Path, number: int, tokens: int) -> list[int]:
-    """The prompt of a session: text `number` of the frozen set."""
+    """The token ids of a session: text `number` of the frozen set, and those behind it where it is too short."""
     from evals import corpus
 
     return corpus.prompt(load_tokenizer(model), number, tokens)
@@ -158,7 +160,7 @@ def run_experiment(
         model = Path(resolve_model(conf.model, progress=around.progress))
         print_ = fingerprint.take()
         arms = stack_configs(conf, model, around.blas)
-        token_ids = prompt_ids(model, 0, conf.profile.prompt_tokens)
+        token_ids = prompt_ids(model, 0, tokens_of_session(conf.workload, conf.profile.prompt_tokens))
         with Store.open(around.url) as store:
             if told:
                 around.say(f"exploratory, no evidence for {name}: {'; '.join(told)}")
@@ -187,7 +189,7 @@ def confirm_experiment(name: str, **surroundings: Any) -> RunResult:
         model = Path(resolve_model(conf.model, progress=around.progress))
         arms = stack_configs(conf, model, around.blas)
         confirm.require_same(store, asked.search, print_, arms, conf.model, fingerprint.model_sha256(model))
-        token_ids = prompt_ids(model, asked.number, conf.profile.prompt_tokens)
+        token_ids = prompt_ids(model, asked.number, tokens_of_session(conf.workload, conf.profile.prompt_tokens))
         confirms = {"session": asked.search.uid, "decision": asked.decision_id, "prompt": asked.number}
         noted = {"confirms": confirms}
         with hold_timing(f"frontier lab confirm {name}", around.lock):
@@ -280,7 +282,7 @@ def _finish(
     )
     expected_min = session.measure(store, record)
     if row.purpose != "confirm" and not fidelity_runs(store, row):
-        say(f"KL gate, class {conf.experiment.quality_class}")
+        say(gate_words(conf))
         record.fidelity(around.gate(conf, Path(arms["base"].model), arms["base"], arms["candidate"], progress))
     record.event("measured", {"samples": record.samples})
     name = conf.experiment.name

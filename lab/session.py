@@ -6,23 +6,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from lab import fingerprint, judge, sensors, stability
+from lab import fingerprint, judge, sensors, stability, workloads
 from lab.config import LabConf
 from lab.design import Plan, Quad, Role, make_plan
+from lab.diversity import self_bleu
 from lab.evidence import Events, aa_quads, shared_aa
 from lab.fidelity import Progress
 from lab.forecast import fit, forecast
 from lab.judge import Comparison
-from lab.measure import Bench, QuadResult, Sample, Start
+from lab.measure import Bench, Part, QuadResult, Sample, Start, TimedProbe
 from lab.record import SessionRecord, read_samples
 from lab.store import Store
 from lab.tables import SessionRow
 from lab.verdict import metrics
-from oracles.contract import StackConfig, TimeProbe, Trace
+from oracles.contract import DrawProbe, StackConfig, Trace
 
 Say = Callable[[str], None]
 
@@ -47,6 +48,9 @@ class MeasuringSession:
         self.token_ids = tuple(token_ids)
         self.say, self.progress, self.start, self.clock = say, progress, start, clock
         self.prints: dict[Role, fingerprint.ArmPrint] = {}
+        sizes = conf.profile.prompt_tokens, conf.profile.max_tokens
+        self.prompts = workloads.prompts_of(conf.workload, sizes[0], self.token_ids)
+        self.probe = workloads.probe_of(conf.workload, *sizes, self.token_ids)
         self.files = model_files(Path(arms["base"].model))
         self.before = sensors.read()
         self.clocks: list[float | None] = []
@@ -120,14 +124,23 @@ class MeasuringSession:
 
         return Bench(
             arms=arms,
-            probe=TimeProbe(token_ids=self.token_ids, max_tokens=self.conf.profile.max_tokens),
+            probe=self.probe,
             start=self.start,
             record=record.sample,
             tick=tick,
             inspect=inspect,
+            extend=extended,
             read_sensors=self.read_sensors,
             clock=self.clock,
+            place=self.place,
         )
+
+    def place(self, probe: TimedProbe, part: Part, block: int, position: int, attempt: int) -> TimedProbe:
+        """What one sample asks: continuations have the prompt of their quad and seeds of their own."""
+        if not isinstance(probe, DrawProbe):
+            return probe
+        seed = self.seeds["ab" if part == "pilot" else part]
+        return workloads.for_sample(self.prompts, probe, seed, block, position, attempt)
 
     def both_base(self) -> dict[Role, StackConfig]:
         return {"base": self.arms["base"], "candidate": self.arms["base"]}
@@ -149,7 +162,8 @@ class MeasuringSession:
         attempt = 1 + max((s.attempt for s in read_samples(store, record.session_id)), default=-1)
         try:
             while len(taken) < least or (
-                len(taken) < p.steady_cap
+                p.steady_window
+                and len(taken) < p.steady_cap
                 and not stability.is_steady([s.sample_s for s in taken], p.steady_window, limit)
             ):
                 taken.append(bench.warm_up("pilot", "base", 0, len(taken), (worker, begin), attempt))
@@ -233,6 +247,14 @@ class MeasuringSession:
         self.note_clocks(record, "ab")
         record.invalid("ab", part.quads)
         record.event("ab-done", {"stopped": part.stopped, "quads": len(part.quads)})
+
+
+def extended(sample: Sample, trace: Trace) -> Sample:
+    """A sample with what its workload adds: the throughput of rows, how alike continuations are."""
+    doc = trace.doc
+    if "whole_s" in doc:
+        return replace(sample, agg_tok_s=(doc["rows"] + sample.decode_tokens) / doc["whole_s"])
+    return replace(sample, self_bleu=self_bleu(doc["drawn"])) if "drawn" in doc else sample
 
 
 def spent_s(samples: Sequence[Sample]) -> float:

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from lab import stats
-from lab.config import COUNTED, LabConf
+from lab.config import LabConf
 from lab.design import Plan
 from lab.measure import METRICS, QuadResult, Sample, full_launches
+from lab.metrics import COUNTED, DRAWN
 from lab.sensors import UNKNOWN
 from lab.stats import launch_means, six_digits
 
@@ -82,11 +83,14 @@ def _over(value: float, limit: float, what: str, kind: Kind, form: str = "{:.1f}
 def judge_cell(conf: LabConf, session: Session, metric: str, delta: float) -> Cell:
     """The cell of one metric. `delta`: the relative gain that matters for it.
 
-    A counted metric depends on nothing but the protocol and the spread of its repeats.
+    A counted metric depends on nothing but the protocol and the spread of its repeats, one of drawn tokens on the
+    protocol and the A/A.
     """
     findings = list(protocol(session))
     if metric in COUNTED:
         findings += counted(conf, session, metric)
+    elif metric in DRAWN:
+        findings += aa_checks(conf, session.aa, metric, delta)
     else:
         findings += aa_checks(conf, session.aa, metric, delta)
         findings += thirds(conf, session.ab, metric)
@@ -114,7 +118,8 @@ def aa_checks(conf: LabConf, aa: Sequence[QuadResult], metric: str, delta: float
         return
     low, high = stats.t_bounds(means, 0.025)
     yield from _over((stats.relative(high) - stats.relative(low)) / 2, delta, "A/A: interval half-width", "precision")
-    yield from _over(sd, conf.machine.sd_limit, "A/A: sd", "validity")
+    if metric not in DRAWN:  # whose spread is that of the seeds: the machine has no part in it
+        yield from _over(sd, conf.machine.sd_limit, "A/A: sd", "validity")
     planned = conf.quads // conf.profile.quads_per_launch
     yield from _over(stats.mde(sd, planned), delta, f"A/A: MDE at {conf.quads} quads", "precision")
     lag = stats.lag1(means)

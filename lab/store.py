@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
@@ -53,7 +54,7 @@ DEFAULT_FILE = "lab.sqlite"
 MIGRATIONS = Path(__file__).resolve().parent / "migrations"
 ANALYSIS = (
     "stats.py", "decide.py", "judge.py", "design.py", "measure.py", "stability.py", "verdict.py", "evidence.py",
-    "fidelity.py", "targets.py", "declared.py",
+    "fidelity.py", "targets.py", "declared.py", "frontier.py", "pair_frontier.py", "sampler_gate.py", "diversity.py",
 )  # fmt: skip
 LOCK_WAIT_S = 60
 
@@ -136,7 +137,7 @@ class Store:
     @classmethod
     def open(cls, url: str | None = None, *, read_only: bool = False) -> Store:
         """Open, create where missing, migrate; an older schema leaves a copy of the file beside it. read_only: nothing
-        is made or written, but for that migration where it can be.
+        is made or written, but for that migration where it can be, which a line on stderr then tells.
 
         Raises `BadDatabase` (corrupt, of a newer version, or not the lab's), `DatabaseLocked`, `DatabaseFull`,
         `errors.NotBuilt`, `errors.MissingTool`.
@@ -146,7 +147,9 @@ class Store:
         try:
             if read_only and not store._is_newest():
                 store.close()
-                return cls.open(url)
+                store = cls.open(url)
+                print(f"note: {store.url} had an older schema and was migrated; a copy lies beside it", file=sys.stderr)
+                return store
             if not read_only:
                 store._migrate()
         except BaseException:

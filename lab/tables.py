@@ -74,6 +74,7 @@ class ArmRow(Base):
 
 class WorkloadRow(Base):
     __tablename__ = "workload"
+    name: Mapped[str] = mapped_column(server_default="own")
     sha256: Mapped[str] = mapped_column(unique=True)
     prompt_tokens: Mapped[int]
     max_tokens: Mapped[int]
@@ -147,6 +148,8 @@ class SampleRow(Base):
     valid: Mapped[bool]
     why: Mapped[str]
     attempt: Mapped[int] = mapped_column(server_default="0")
+    agg_tok_s: Mapped[float | None]
+    self_bleu: Mapped[float | None]
 
 
 class ComparisonRow(Base):

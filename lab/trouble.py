@@ -57,12 +57,15 @@ def explained(shown: str, path: Path | None, wait_s: float) -> Iterator[None]:
         raise
 
 
-def require_sqlite(shown: str, path: Path) -> None:
-    """Raise `BadDatabase` for a file that is something else, which is none of ours to copy or to change."""
+def require_sqlite(shown: str, path: Path, *, read_only: bool) -> None:
+    """Raise `BadDatabase` for a file that is something else, which is none of ours to copy or to change; for an empty
+    one where it is to be read. A new database is an empty file at first, so that one who writes may find it so."""
     if not path.is_file():
         return
     with open(path, "rb") as file:
         head = file.read(len(MAGIC))
+    if not head and read_only:
+        raise BadDatabase(f"{shown}: an empty file, no database; it was left as it is: remove it, or name another")
     if head and head != MAGIC:
         raise BadDatabase(f"{shown}: not an SQLite database, it begins with {head!r}; it was left as it is")
 

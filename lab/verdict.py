@@ -13,11 +13,14 @@ from datetime import date
 from typing import Literal
 
 from lab import judge, stats
-from lab.config import COUNTED, LabConf
+from lab.config import LabConf
 from lab.decide import PRIMARIES, Confirmed, Decision, Facts, Primary, decide
 from lab.fidelity import FidelityRun, gate_of
-from lab.judge import Comparison
+from lab.frontier import NEW_FRONTIER_P
+from lab.judge import Comparison, gate_words
 from lab.measure import METRICS, full_launches
+from lab.metrics import COUNTED, DRAWN
+from lab.pair_frontier import p_on_frontier, stands
 from lab.stability import Cell, Session, judge_cell
 
 
@@ -159,6 +162,8 @@ def judge_experiment(search: Measured, confirmations: Sequence[Measured], histor
     aa = {c.metric: c for c in comparisons if c.use == "aa"}
     again = tuple(confirm(search, session) for session in confirmations)
     used = next((c for c in again if c.state != "not yet"), None)
+    pays = _primary(primary) == "win" and judge.guardrails_state(rails) == "worse"
+    p_on = p_on_frontier(search.session.ab, conf.profile.quads_per_launch, kl) if pays else None
     expired = history.as_of > history.expires_on
     spent = history.done >= conf.thresholds.max_sessions and len(search.session.ab) >= conf.quads
     facts = Facts(
@@ -172,9 +177,10 @@ def judge_experiment(search: Measured, confirmations: Sequence[Measured], histor
         guardrails=judge.guardrails_state(rails),
         confirmed=confirmed(again, conf.thresholds.max_sessions, history.confirms),
         removes_code=e.kind == "ours" and e.removes_lines >= conf.thresholds.removed_lines,
-        on_frontier=None,
+        on_frontier=stands(p_on),
         exhausted=expired or spent,
         counted=e.primary in COUNTED,
+        drawn=e.primary in DRAWN,
         time_capped=search.stopped == "time",
         identical=bool(kl) and all(run.kl_max == 0 for run in kl),
         strong=primary.look is not None and primary.look.low >= conf.delta and used is not None and used.strong,
@@ -187,9 +193,14 @@ def judge_experiment(search: Measured, confirmations: Sequence[Measured], histor
         facts=facts,
         decision=decide(facts),
         confirmations=again,
-        why=tuple(_words(search, comparisons, cells, again)),
+        why=(*_words(search, comparisons, cells, again), *frontier_words(p_on)),
         notes=tuple(_notes(search, cells)),
     )
+
+
+def frontier_words(p_on: float | None) -> tuple[str, ...]:
+    """The share of bootstraps in which the candidate is on the frontier beside its base."""
+    return () if p_on is None else (f"frontier of both arms: P {p_on:.2f}, on it from {NEW_FRONTIER_P:g}",)
 
 
 def _words(
@@ -198,7 +209,7 @@ def _words(
     """The numbers behind the decision."""
     lines = [f"{c.use} {c.metric}: {c.state}; {c.why}" for c in comparisons if c.use != "aa"]
     lines += [f"cell {c.metric}: unstable; {'; '.join(c.reasons)}" for c in cells.values() if c.reasons]
-    lines += [f"KL gate {search.conf.experiment.quality_class}: {run.words}" for run in search.fidelity]
+    lines += [f"{gate_words(search.conf)}: {run.words}" for run in search.fidelity]
     lines += [f"confirmation {c.uid}: {c.state}; {c.why}" for c in again]
     lines += [f"published estimate: {judge.percent(c.estimate)}" for c in again if c.state == "yes" and c.estimate]
     return lines

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from oracles.contract import BusyProbe, RowsProbe
+from oracles.contract import BusyProbe, LoadProbe, RowsProbe
 from oracles.timing import begin, timed
 
 # Rows that decode until they are told to stop.
@@ -118,6 +118,43 @@ def timed_busy(open_batch: Callable[[], BatchT], probe: BusyProbe, chunk: int) -
     doc = timed(chunk_s, math.fsum(quiet), len(quiet))
     doc |= {"ttft_s": math.fsum(ttfts) / len(ttfts), "ttfts_s": ttfts, "gaps_s": gaps}
     return batch, doc | {"step_s": statistics.median(quiet), "chunk_s": chunk_s}
+
+
+def timed_load(open_batch: Callable[[], BatchT], probe: LoadProbe) -> tuple[BatchT, dict[str, Any]]:
+    """Time requests that come one after the other. Returns the batch, still open, and the times.
+
+    ttfts_s, e2es_s: of each request, from when it was due to its first and to its last token; gaps_s: between its
+    tokens, of all requests. whole_s: from the first arrival to the last token of all. ttft_s: mean; decode_s: what
+    decode_tokens, those behind each request's first, take at the mean gap of one request. prefill_s: the shortest time
+    to a first token, in which nobody else was served.
+    """
+    begin()
+    batch = open_batch()
+    watch = Watch(batch)
+    dues: list[float] = []
+    start = time.perf_counter()
+
+    def due(i: int) -> float:
+        """When request i is to arrive; in a closed loop now, if there is room."""
+        if probe.arrivals_s:
+            return start + probe.arrivals_s[i]
+        busy = sum(len(when) < probe.limit for when in watch.whens)
+        return time.perf_counter() if busy < probe.concurrency else math.inf
+
+    while len(dues) < len(probe.rows) or any(len(when) < probe.limit for when in watch.whens):
+        while len(dues) < len(probe.rows) and (at := due(len(dues))) <= time.perf_counter():
+            watch.add(probe.rows[len(dues)], probe.limit)
+            dues.append(at)
+        if any(len(when) < probe.limit for when in watch.whens):
+            watch.look(due(len(dues)) if len(dues) < len(probe.rows) and probe.arrivals_s else math.inf)
+        else:
+            time.sleep(max(0.0, due(len(dues)) - time.perf_counter()) if len(dues) < len(probe.rows) else 0.0)
+    ttfts = [when[0] - at for when, at in zip(watch.whens, dues, strict=True)]
+    gaps = [b - a for when in watch.whens for a, b in itertools.pairwise(when)]
+    doc = timed(min(ttfts), math.fsum(gaps), len(gaps))
+    doc |= {"ttft_s": math.fsum(ttfts) / len(ttfts), "ttfts_s": ttfts, "gaps_s": gaps, "rows": len(probe.rows)}
+    doc["e2es_s"] = [when[-1] - at for when, at in zip(watch.whens, dues, strict=True)]
+    return batch, doc | {"whole_s": max(when[-1] for when in watch.whens) - min(dues)}
 
 
 def _chunk_s(open_batch: Callable[[], Batch], probe: BusyProbe, chunk: int) -> float:

@@ -25,7 +25,8 @@ class StackConfig:
     model: a model folder; "" for a worker that has nothing loaded yet. dtype: "auto" keeps the checkpoint's. kv: the
     engine's notation ("native", "kv8", "kv4:g32", "mixed:<kv_config.json>"); an adapter that cannot honour it refuses
     at load. levers: names and values of the engine's own configuration ("compile", "step"), which nobody else has.
-    drive: the engine's, "thread", or "manual": by who asks, as mlx-lm's loops are.
+    drive: the engine's, "thread", or "manual": by who asks, as mlx-lm's loops are. sampling: `SamplingParams` fields
+    that continuations are drawn with, of the engine; every other probe is greedy or brings its own.
     """
 
     stack: str
@@ -37,8 +38,10 @@ class StackConfig:
     compile: bool = True
     levers: tuple[tuple[str, str], ...] = ()
     drive: str = "thread"
+    sampling: tuple[tuple[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "sampling", tuple((str(name), value) for name, value in self.sampling))
         if self.stack not in STACKS:
             raise errors.InvalidValue("stack", self.stack, STACKS)
         if self.blas not in ("bundled", "openblas"):
@@ -47,6 +50,8 @@ class StackConfig:
             raise errors.InvalidValue("drive", self.drive, ("thread", "manual, for the engine"))
         if self.levers and self.stack != "engine":
             raise errors.InvalidValue("levers", dict(self.levers), f"none: {self.stack} has not the engine's")
+        if self.sampling and self.stack != "engine":
+            raise errors.InvalidValue("sampling", dict(self.sampling), f"none: {self.stack} draws no continuations")
 
     @property
     def process(self) -> tuple[str, str, bool]:
@@ -270,6 +275,53 @@ class BusyProbe:
         return tuple(token for row in (*self.rows, self.short, self.long) for token in row)
 
 
+@dataclass(frozen=True, kw_only=True)
+class LoadProbe:
+    """One timed sample of requests that come one after the other; each makes `limit` tokens greedily, ignoring EOS.
+
+    Closed loop: `concurrency` are in work at all times, the next one arrives when one has ended. Open loop: request i
+    arrives `arrivals_s[i]` seconds after the first, whatever the others do.
+    """
+
+    rows: tuple[tuple[int, ...], ...]
+    limit: int
+    concurrency: int = 0
+    arrivals_s: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", tuple(tuple(row) for row in self.rows))
+        object.__setattr__(self, "arrivals_s", tuple(self.arrivals_s))
+        if not self.rows or not all(self.rows):
+            raise errors.EmptyPrompt
+        _check_counts(self, limit=2, concurrency=0)
+        if bool(self.concurrency) == bool(self.arrivals_s):
+            raise errors.InvalidValue("concurrency/arrivals_s", "both or none", "one of the two")
+        late = list(self.arrivals_s)
+        if late and (len(late) != len(self.rows) or late != sorted(late) or late[0] < 0):
+            raise errors.InvalidValue("arrivals_s", late, f"{len(self.rows)} growing seconds, the first >= 0")
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """The prompts behind each other."""
+        return tuple(token for row in self.rows for token in row)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawProbe:
+    """`count` continuations of one prompt, drawn side by side as the configuration's `sampling` says, each of `limit`
+    tokens, EOS or not. Continuation i has the seed `seed` + i. The answer's document has "drawn", the ids of each."""
+
+    token_ids: tuple[int, ...]
+    count: int
+    limit: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        if not self.token_ids:
+            raise errors.EmptyPrompt
+        _check_counts(self, count=2, limit=2, seed=0)
+
+
 def _check_counts(probe: object, **least: int) -> None:
     for name, low in least.items():
         value = probe.__dict__[name]
@@ -277,7 +329,18 @@ def _check_counts(probe: object, **least: int) -> None:
             raise errors.InvalidValue(name, value, f"an integer >= {low}")
 
 
-AnyProbe = Probe | GenerateProbe | TimeProbe | ForwardProbe | BatchProbe | CacheProbe | RowsProbe | BusyProbe
+AnyProbe = (
+    Probe
+    | GenerateProbe
+    | TimeProbe
+    | ForwardProbe
+    | BatchProbe
+    | CacheProbe
+    | RowsProbe
+    | BusyProbe
+    | LoadProbe
+    | DrawProbe
+)
 
 
 @dataclass(frozen=True)
@@ -291,7 +354,8 @@ class Trace:
     peak_bytes, rss_bytes, kv_bytes, and ahead where a loop fed that many tokens beyond what was asked. A cache probe
     adds convert_s (None where the scheme converts nothing) and kv_stepped, the live scheme that the timed steps began
     with; its prefill_s is of the one fill. A batch's adds whole_s, from arrival to the last token of all; arrivals in a
-    busy one add ttfts_s, gaps_s, step_s and chunk_s: see `oracles.batch_timing`.
+    busy one add ttfts_s, gaps_s, step_s and chunk_s, requests of a load ttfts_s, gaps_s and e2es_s: see
+    `oracles.batch_timing`.
     """
 
     tensors: Mapping[str, Any]

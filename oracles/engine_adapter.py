@@ -11,13 +11,15 @@ from typing import Any
 
 from engine import CacheLayer, Request, SamplingParams, errors, machine, parse_kv
 from engine import load as load_engine
-from oracles.batch_timing import timed_busy, timed_rows
+from oracles.batch_timing import timed_busy, timed_load, timed_rows
 from oracles.contract import (
     BatchProbe,
     BusyProbe,
     CacheProbe,
+    DrawProbe,
     ForwardProbe,
     GenerateProbe,
+    LoadProbe,
     Probe,
     RowsProbe,
     StackConfig,
@@ -25,7 +27,7 @@ from oracles.contract import (
     Trace,
 )
 from oracles.engine_batch import EngineBatch
-from oracles.timing import timed_caches, timed_decode, timed_forwards
+from oracles.timing import begin, timed, timed_caches, timed_decode, timed_forwards
 
 DISABLE = "MLX_DISABLE_COMPILE"
 PREFIX_CACHE = "prefix_cache"
@@ -149,13 +151,36 @@ class EngineStack:
         doc = self._doc(last.kv_status(), caches, len(probe.token_ids))
         return Trace({}, doc | times | {"kv_bytes": sum(layer.kv_bytes for layer in caches)})
 
-    def rows(self, probe: RowsProbe) -> Trace:
-        last, times = timed_rows(lambda: EngineBatch(self.engine), probe)
+    def rows(self, probe: RowsProbe | LoadProbe) -> Trace:
+        if isinstance(probe, LoadProbe):
+            last, times = timed_load(lambda: EngineBatch(self.engine), probe)
+        else:
+            last, times = timed_rows(lambda: EngineBatch(self.engine), probe)
         return self._batch_trace(last, times, len(probe.token_ids))
 
     def busy(self, probe: BusyProbe) -> Trace:
         last, times = timed_busy(lambda: EngineBatch(self.engine), probe, self.config.chunk)
         return self._batch_trace(last, times, len(probe.token_ids))
+
+    def draw(self, probe: DrawProbe) -> Trace:
+        """Timed as one: from the first request to the last token of all."""
+        fields = dict(self.config.sampling)
+        if not fields.get("temperature"):
+            raise errors.InvalidValue("sampling", fields, "a temperature above 0: nothing else is drawn")
+        begin()
+        start = time.perf_counter()
+        handles = []
+        for i in range(probe.count):
+            params = SamplingParams(max_tokens=probe.limit, ignore_eos=True, seed=probe.seed + i, **fields)
+            request = Request(prompt=list(probe.token_ids), sampling=params, delivery="collect")
+            handles.append(self.engine.submit(request))
+        done = [handle.result() for handle in handles]
+        ttft_s = sum(each.timing.ttft_ms for each in done) / probe.count / 1e3
+        times = timed(ttft_s, time.perf_counter() - start, probe.count * probe.limit)
+        doc = self._doc(done[0].kv_status, done[0].caches, len(probe.token_ids)) | times
+        doc["levers"] |= {"sampler": done[0].plan.sampler}
+        doc |= {"kv_bytes": sum(layer.kv_bytes for layer in done[0].caches)}
+        return Trace({}, doc | {"drawn": [list(each.tokens) for each in done]})
 
     def _batch_trace(self, last: EngineBatch, times: dict[str, Any], prompt_tokens: int) -> Trace:
         """caches and kv_bytes: of the first row."""

@@ -90,6 +90,7 @@ def idle_levers(trace: Trace, config: StackConfig) -> str:
         "blas": config.blas,
         "mlx_compile": "on" if config.compile else "off",
         **dict(config.levers),
+        **{name: str(value).partition(":")[0] for name, value in config.sampling if name == "sampler"},
     }
     wrong = [
         f"{name}={value} was asked and is {live[name]}"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -37,14 +37,17 @@ from oracles.contract import (
     BatchProbe,
     BusyProbe,
     CacheProbe,
+    DrawProbe,
     ForwardProbe,
     GenerateProbe,
+    LoadProbe,
     Probe,
     RowsProbe,
     StackConfig,
     TimeProbe,
     Trace,
 )
+from oracles.layer_tap import LayerTap
 from oracles.live import kv_status, live_scheme, scheme_name
 from oracles.mlx_lm_batch_adapter import AHEAD, run_batch, time_busy, time_rows
 from oracles.timing import timed_caches, timed_decode, timed_forwards
@@ -162,11 +165,14 @@ class MlxLmStack:
     def batch(self, probe: BatchProbe) -> Trace:
         return run_batch(self, probe)
 
-    def rows(self, probe: RowsProbe) -> Trace:
+    def rows(self, probe: RowsProbe | LoadProbe) -> Trace:
         return time_rows(self, probe)
 
     def busy(self, probe: BusyProbe) -> Trace:
         return time_busy(self, probe)
+
+    def draw(self, probe: DrawProbe) -> Trace:
+        raise errors.NotBuilt("drawn continuations of another stack", "the engine's are compared with each other")
 
     def cache(self, probe: CacheProbe) -> Trace:
         ids, filled, fill_s = self.filled
@@ -192,6 +198,8 @@ class MlxLmStack:
         self, ids: tuple[int, ...], caches: list[Any], p: SamplingParams, *processors: Any
     ) -> Iterator[tuple[int, mx.array]]:
         """generate_step; `processors` see the logits behind those of the parameters."""
+        if p.sampler != "categorical":
+            raise errors.InvalidValue("sampler", p.sampler, "categorical: mlx-lm has no other")
         return GENERATE.generate_step(
             mx.array(ids),
             self.model,
@@ -263,57 +271,6 @@ class FilledCaches:
         logits: mx.array = self.stack.model(ids, cache=self.caches)
         self.convert()
         return logits
-
-
-class LayerTap:
-    """Records what the blocks of an mlx-lm model return, by wrapping the call of their class in this process."""
-
-    _wrapped: ClassVar[set[type]] = set()
-    _recording: ClassVar[LayerTap | None] = None
-
-    def __init__(self, layers: list[Any]) -> None:
-        self._index = {id(layer): i for i, layer in enumerate(layers)}
-        self._rows: dict[str, list[mx.array]] = {}
-        for kind in {type(layer) for layer in layers} - LayerTap._wrapped:
-            kind.__call__ = _tapped(kind.__call__)
-            LayerTap._wrapped.add(kind)
-
-    def begin(self) -> None:
-        LayerTap._recording, self._rows = self, {}
-
-    def end(self) -> dict[str, mx.array]:
-        """ "layer.<i>" -> [L, D]; "layer.-1" is what entered the first block."""
-        tensors = {name: mx.concatenate(rows) for name, rows in self._rows.items()}
-        LayerTap._recording, self._rows = None, {}
-        return tensors
-
-    def record(self, layer: Any, before: mx.array, after: Any) -> None:
-        """Keep what a block returned: the residual stream, or a tuple that begins with it."""
-        index = self._index.get(id(layer))
-        if index is None:
-            return
-        if index == 0:
-            self._rows.setdefault("layer.-1", []).append(_stream(before))
-        self._rows.setdefault(f"layer.{index}", []).append(_stream(after[0] if isinstance(after, tuple) else after))
-
-
-def _tapped(call: Callable[..., Any]) -> Callable[..., Any]:
-    def tapped(layer: Any, *args: Any, **kwargs: Any) -> Any:
-        out = call(layer, *args, **kwargs)
-        if LayerTap._recording is not None:
-            before = args[0] if args else next(iter(kwargs.values()))  # gptj passes all by name
-            LayerTap._recording.record(layer, before, out)
-        return out
-
-    return tapped
-
-
-def _stream(x: mx.array) -> mx.array:
-    """[1, L, D] -> [L, D]; several streams [1, L, C, D] (deepseek_v41) -> [L, C, D], and [A, 1, L, D] (gemma3n) ->
-    [L, A * D]."""
-    if x.ndim == 3 or x.shape[0] == 1:
-        return x[0]
-    return mx.moveaxis(x[:, 0], 0, 1).reshape(x.shape[2], -1)
 
 
 # class -> the layout's name and the attribute that holds its size; everything else keeps all tokens.

@@ -15,8 +15,8 @@ import numpy as np
 from mlx_lm.models.cache import make_prompt_cache
 
 from engine import SamplingParams, errors
-from oracles.batch_timing import Batch, Stamp, timed_busy, timed_rows
-from oracles.contract import BatchProbe, BusyProbe, RowsProbe, Trace
+from oracles.batch_timing import Batch, Stamp, timed_busy, timed_load, timed_rows
+from oracles.contract import BatchProbe, BusyProbe, LoadProbe, RowsProbe, Trace
 
 if TYPE_CHECKING:
     from oracles.mlx_lm_adapter import MlxLmStack
@@ -26,6 +26,7 @@ GENERATE = importlib.import_module("mlx_lm.generate")
 
 # Both of mlx-lm's loops run the step behind the last token too.
 AHEAD = 1
+OPEN_ROWS = 8  # how many an open loop runs at once: the engine's own default
 
 
 def new_generator(stack: MlxLmStack, size: int) -> Any:
@@ -156,8 +157,11 @@ class LoopBatch(Batch):
         mx.synchronize()
 
 
-def time_rows(stack: MlxLmStack, probe: RowsProbe) -> Trace:
-    """One row in the plain loop, several in the BatchGenerator."""
+def time_rows(stack: MlxLmStack, probe: RowsProbe | LoadProbe) -> Trace:
+    """One row in the plain loop, several in the BatchGenerator; of a load as many at once as are in work."""
+    if isinstance(probe, LoadProbe):
+        size = probe.concurrency or OPEN_ROWS
+        return _trace(stack, *timed_load(lambda: GeneratorBatch(stack, size), probe), len(probe.token_ids))
 
     def open_batch() -> GeneratorBatch | LoopBatch:
         return LoopBatch(stack) if len(probe.rows) == 1 else GeneratorBatch(stack, len(probe.rows))

@@ -25,8 +25,10 @@ from oracles.contract import (
     BatchProbe,
     BusyProbe,
     CacheProbe,
+    DrawProbe,
     ForwardProbe,
     GenerateProbe,
+    LoadProbe,
     Probe,
     RowsProbe,
     StackConfig,
@@ -53,6 +55,8 @@ PROBES: dict[str, type] = {
     "cache": CacheProbe,
     "rows": RowsProbe,
     "busy": BusyProbe,
+    "requests": LoadProbe,
+    "draw": DrawProbe,
 }
 
 
@@ -71,9 +75,11 @@ class Stack(Protocol):
 
     def cache(self, probe: CacheProbe) -> Trace: ...
 
-    def rows(self, probe: RowsProbe) -> Trace: ...
+    def rows(self, probe: RowsProbe | LoadProbe) -> Trace: ...
 
     def busy(self, probe: BusyProbe) -> Trace: ...
+
+    def draw(self, probe: DrawProbe) -> Trace: ...
 
     def parameters(self) -> dict[str, str]: ...
 
@@ -110,8 +116,10 @@ def answer(stack: Stack, request: Mapping[str, Any]) -> dict[str, Any]:
         trace = stack.forward(probe)
     elif isinstance(probe, CacheProbe):
         trace = stack.cache(probe)
-    elif isinstance(probe, RowsProbe):
+    elif isinstance(probe, RowsProbe | LoadProbe):
         trace = stack.rows(probe)
+    elif isinstance(probe, DrawProbe):
+        trace = stack.draw(probe)
     else:
         trace = stack.busy(probe)
     if trace.tensors:

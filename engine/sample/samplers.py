@@ -5,6 +5,8 @@ logprobs / temperature. They see the log-probabilities of temperature 1 and noth
 spends keys as mlx-lm spends them: xtc one for its coin, then the categorical one; greedy none.
 
 Each filter is one function of arrays and constants and may run fused (`mx.compile`), in the same units as in mlx-lm.
+In place of the division by the temperature `SamplingParams.sampler` may name another way from log-probabilities to the
+scores that are drawn from; which there are stands in the table of levers.
 """
 
 from __future__ import annotations
@@ -17,6 +19,9 @@ import mlx.core as mx
 
 from engine import backend
 from engine.errors import InvalidValue
+from engine.levers import LEVERS
+from engine.sample.hlg import NAME as HLG_NAME
+from engine.sample.hlg import hlg_scores, parse_hlg
 from engine.sample.keys import KeyChain
 from engine.types import SamplingParams
 
@@ -25,6 +30,7 @@ from engine.types import SamplingParams
 COLDEST_IN_FLOAT16 = 2e-4
 
 Step = Callable[[mx.array, KeyChain], mx.array]
+Scores = Callable[[mx.array], mx.array]
 
 
 def top_p(logprobs: mx.array, mass: float) -> mx.array:
@@ -66,11 +72,37 @@ def top_k(logprobs: mx.array, k: int) -> mx.array:
     return mx.put_along_axis(logprobs, drop, mx.array(-float("inf"), logprobs.dtype), axis=-1)
 
 
-def categorical(logprobs: mx.array, key: mx.array, temperature: float) -> mx.array:
-    """Draw token ids [1] from logprobs [1, V] at a temperature above 0."""
+def tempered(logprobs: mx.array, temperature: float) -> mx.array:
+    """logprobs [1, V] over a temperature above 0: scores [1, V], whose softmax is drawn from."""
     if logprobs.dtype == mx.float16 and temperature < COLDEST_IN_FLOAT16:
         logprobs = logprobs.astype(mx.float32)
-    return mx.random.categorical(logprobs * (1.0 / temperature), key=key)
+    return logprobs * (1.0 / temperature)
+
+
+def categorical(logprobs: mx.array, key: mx.array, temperature: float) -> mx.array:
+    """Draw token ids [1] from logprobs [1, V] at a temperature above 0."""
+    return mx.random.categorical(tempered(logprobs, temperature), key=key)
+
+
+def check_sampler(params: SamplingParams) -> str:
+    """The registered variant that a request's `sampler` is of. Errors: `InvalidValue` for a name that is not in the
+    table of levers and for a sampler beside temperature 0, where nothing is drawn; those of its notation."""
+    lever = LEVERS["sampler"]
+    variant = lever.variant(params.sampler).name
+    if variant != lever.default and params.temperature == 0:
+        raise InvalidValue("sampler", params.sampler, f"{lever.default} at temperature 0: greedy draws nothing")
+    if variant == HLG_NAME:
+        parse_hlg(params.sampler)
+    return variant
+
+
+def drawn_from(params: SamplingParams) -> Scores:
+    """From filtered logprobs [..., V] to the scores whose softmax a request draws from; at a temperature above 0.
+    Errors: those of `check_sampler`."""
+    if check_sampler(params) == HLG_NAME:
+        curve = parse_hlg(params.sampler)
+        return lambda logprobs: hlg_scores(logprobs, params.temperature, curve)
+    return lambda logprobs: tempered(logprobs, params.temperature)
 
 
 @functools.cache
@@ -89,6 +121,13 @@ class Sampler:
     def __call__(self, logprobs: mx.array, keys: KeyChain) -> mx.array:
         """logprobs [1, V] -> token ids [1]."""
         for step in self._steps:
+            logprobs = step(logprobs, keys)
+        return logprobs
+
+    def filtered(self, logprobs: mx.array) -> mx.array:
+        """logprobs [N, V] as the draw sees them, of a sampler whose filters spend no key."""
+        keys = KeyChain(0)
+        for step in self._steps[:-1]:
             logprobs = step(logprobs, keys)
         return logprobs
 
@@ -119,6 +158,7 @@ def build_sampler(
     Raises `InvalidValue` for values that this vocabulary or temperature cannot honour.
     """
     _check(params, vocab_size, xtc_special_tokens)
+    name = check_sampler(params)
     if params.temperature == 0:
         return Sampler((("greedy", lambda logprobs, _: mx.argmax(logprobs, axis=-1)),), greedy=True)
     if fused is None:
@@ -143,6 +183,24 @@ def build_sampler(
     if params.top_k:
         best = ready(top_k)
         steps.append(("top_k", lambda x, _: best(x, params.top_k)))
-    draw = ready(categorical)
-    steps.append(("categorical", lambda x, keys: draw(x, keys.next(), params.temperature)))
+    if name == LEVERS["sampler"].default:
+        draw = ready(categorical)
+        steps.append((name, lambda x, keys: draw(x, keys.next(), params.temperature)))
+    else:
+        scores = ready(drawn_from(params))
+        steps.append((name, lambda x, keys: mx.random.categorical(scores(x), key=keys.next())))
     return Sampler(tuple(steps), greedy=False)
+
+
+def sampling_logprobs(logits: mx.array, params: SamplingParams) -> mx.array:
+    """The distribution that each row of logits [N, V] would be drawn from: log-probabilities [N, V] in float32.
+
+    Errors: `InvalidValue` for temperature 0 and XTC, which have none that is fixed; those of `build_sampler`.
+    """
+    for name, allowed in (("temperature", "above 0: nothing is drawn"), ("xtc_probability", "0: XTC tosses a coin")):
+        if (params.__dict__[name] == 0) == (name == "temperature"):
+            raise InvalidValue(name, params.__dict__[name], allowed)
+    x = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
+    sampler = build_sampler(params, logits.shape[-1], fused=False)
+    scores = drawn_from(params)(sampler.filtered(x)).astype(mx.float32)
+    return scores - mx.logsumexp(scores, axis=-1, keepdims=True)

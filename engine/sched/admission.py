@@ -136,6 +136,7 @@ class Admission:
             rows=self.rows,
             kv_bytes=self._kv_bytes(chunks, limit),
             prefix_cache=config.prefix_cache,
+            sampler=sampler.names[-1],
         )
         return Prepared(request, task, plan, stop_ids, text, chunks=len(chunks), first_chunk=chunks[0] if chunks else 0)
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lab.commands import bench_batch, bench_kv, example
+from lab.commands import bench_batch, bench_kv, bench_workload, example
 from lab.console import Output, progress_callback, wide_console
 from lab.flags import add_tier_flags, tier_kv
 
@@ -68,6 +68,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         epilog=example("frontier bench batch --models llama"),
     )
     bench_batch.add_arguments(batch)
+    workload = tasks.add_parser(
+        "workload",
+        help="a workload by name: chat, long prompts, fan-out, ragged rows, closed and open loop",
+        epilog=example("frontier bench workload short-chat --launches 2", "frontier lab workloads"),
+    )
+    bench_workload.add_arguments(workload)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -78,6 +84,7 @@ def run(args: argparse.Namespace) -> int:
     out = Output(as_json=args.json)
     if args.task == "batch" and args.bits:  # which measures no time
         return bench_batch.run(args, out)
+    CHECKS[args.task](args)
     with hold_timing(f"frontier bench {args.task}"):
         return TASKS[args.task](args, out)
 
@@ -171,7 +178,6 @@ def run_task(args: argparse.Namespace, out: Output) -> int:
     from oracles.contract import StackConfig, TimeProbe
     from oracles.live import require_scheme
 
-    check_sizes(args)
     kv = str(parse_kv(str(tier_kv(args, "--kv", out, "native"))))
     with progress_callback() as bar:
         folder = Path(resolve_model(args.model, progress=bar))
@@ -221,6 +227,20 @@ def run_task(args: argparse.Namespace, out: Output) -> int:
     return 0
 
 
+def check_graph(args: argparse.Namespace) -> None:
+    """Refuse models, a class and a number of launches that cannot be. Raises `InvalidValue`, `UnknownField`."""
+    from engine import errors
+    from lab.graph_bench import Limits
+    from lab.graph_models import CONFIGS
+
+    for model in args.models.split(",") if args.models else ():
+        if model not in CONFIGS:
+            raise errors.UnknownField("--models", model, CONFIGS)
+    if args.launches < 1:
+        raise errors.InvalidValue("--launches", args.launches, "an integer >= 1")
+    Limits.of(args.machine)
+
+
 def check_sizes(args: argparse.Namespace) -> None:
     """Refuse sizes that measure nothing, before anything is loaded."""
     from engine import errors
@@ -240,4 +260,14 @@ TASKS: dict[str, Callable[[argparse.Namespace, Output], int]] = {
     "graph": run_graph,
     "kv": bench_kv.run,
     "batch": bench_batch.run,
+    "workload": bench_workload.run,
+}
+# What is refused before the machine is held: one that waits for it should not learn of a mistyped flag then.
+CHECKS: dict[str, Callable[[argparse.Namespace], object]] = {
+    "decode": check_sizes,
+    "prefill": check_sizes,
+    "graph": check_graph,
+    "kv": bench_kv.read,
+    "batch": bench_batch.read,
+    "workload": bench_workload.check,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,8 @@ from lab.commands.bench_kv import exit_code, numbers
 from lab.console import Output, progress_callback, wide_console
 
 if TYPE_CHECKING:
-    from lab.batch_bench import CaseResult
+    from lab.batch_bench import Case, CaseResult, Sizes
+    from lab.graph_bench import Limits
 
 MODELS = ("llama", "qwen3_next")
 LAUNCHES = 8
@@ -67,6 +68,55 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """The flags, read and checked. levers: of the engine, against: the other stack."""
+
+    limits: Limits
+    sizes: Sizes
+    kinds: tuple[str, ...]
+    cases: tuple[Case, ...]
+    models: tuple[str, ...]
+    launches: int
+    levers: tuple[tuple[str, str], ...]
+    against: str
+
+
+def read(args: argparse.Namespace) -> Request:
+    """Errors: `InvalidValue`, `UnknownField`, of whatever flag cannot be measured."""
+    from engine import errors
+    from lab.batch_bench import ROWS, Sizes, cases
+    from lab.graph_bench import Limits
+
+    given = {"prompt": args.prompt_tokens, "decode": args.max_tokens, "chunk": args.chunk}
+    kinds = tuple((args.kinds or "rows,busy").split(","))
+    for kind in kinds:
+        if kind not in ("rows", "busy"):
+            raise errors.UnknownField("--kinds", kind, ("rows", "busy"))
+    models = args.models.split(",") if args.models else list(MODELS)
+    rows = numbers("--rows", args.rows) if args.rows else ROWS
+    for flag, values in (("--rows", list(rows)), ("--kinds", list(kinds)), ("--models", models)):
+        if len(set(values)) != len(values):
+            raise errors.InvalidValue(flag, ",".join(map(str, values)), "each once")
+    launches = LAUNCHES if args.launches is None else args.launches
+    if launches < 1:
+        raise errors.InvalidValue("--launches", launches, "an integer >= 1")
+    levers, against = levers_of(args.lever or ()), args.against or "mlx-lm"
+    if against == "engine":
+        check_differs(levers)
+    check_shapes(models, args.size, args.dtype)
+    return Request(
+        limits=Limits.of(args.machine or "shared"),
+        sizes=Sizes(**{name: value for name, value in given.items() if value is not None}),
+        kinds=kinds,
+        cases=tuple(case for case in cases(models, rows) if case.kind in kinds),
+        models=tuple(models),
+        launches=launches,
+        levers=levers,
+        against=against,
+    )
+
+
 def run(args: argparse.Namespace, out: Output) -> int:
     """Exit code 1 when a row reads "not met", or "not run": what was asked for must run. "undecided" and "lab" count
     for nothing."""
@@ -79,26 +129,14 @@ def run(args: argparse.Namespace, out: Output) -> int:
                 "--bits", f"given with --{beside[0].replace('_', '-')}", "alone: its sizes are fixed"
             )
         return run_bits(out)
-    from lab.batch_bench import ROWS, Sizes, cases, probe_of, run_case, vocabulary
-    from lab.graph_bench import Limits
+    from lab.batch_bench import probe_of, run_case, vocabulary
     from lab.judge import document
     from oracles.client import Worker
     from oracles.contract import StackConfig
 
-    limits = Limits.of(args.machine or "shared")
-    given = {"prompt": args.prompt_tokens, "decode": args.max_tokens, "chunk": args.chunk}
-    sizes = Sizes(**{name: value for name, value in given.items() if value is not None})
-    kinds = (args.kinds or "rows,busy").split(",")
-    for kind in kinds:
-        if kind not in ("rows", "busy"):
-            raise errors.UnknownField("--kinds", kind, ("rows", "busy"))
-    models = args.models.split(",") if args.models else list(MODELS)
-    asked = [case for case in cases(models, numbers("--rows", args.rows) if args.rows else ROWS) if case.kind in kinds]
-    launches = LAUNCHES if args.launches is None else args.launches
-    levers, against = levers_of(args.lever or ()), args.against or "mlx-lm"
-    if against == "engine":
-        check_differs(levers)
-    folders = find(models, args.size, args.dtype)
+    asked = read(args)
+    sizes, kinds, levers, against = asked.sizes, asked.kinds, asked.levers, asked.against
+    folders = find(asked.models, args.size, args.dtype)
     engine = " ".join(("engine", *(f"{name}={value}" for name, value in levers)))
     out.line(
         f"batches, {engine} against {against}, BLAS {args.blas}: prompts of {sizes.prompt} tokens and less, "
@@ -107,7 +145,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     )
     results: list[CaseResult] = []
     with progress_callback() as bar:
-        for done, case in enumerate(asked):
+        for done, case in enumerate(asked.cases):
             folder = folders[case.model]
             base = StackConfig(stack=against, model=str(folder), chunk=sizes.chunk_of(case.kind), blas=args.blas)
             drive = args.drive or DRIVES[case.kind]
@@ -117,10 +155,10 @@ def run(args: argparse.Namespace, out: Output) -> int:
                 case,
                 arms,
                 probe_of(case, sizes, vocabulary(folder)),
-                launches,
-                limits,
+                asked.launches,
+                asked.limits,
                 Worker,
-                lambda what, done=done: bar("cases", done, len(asked)),  # type: ignore[misc]
+                lambda what, done=done: bar("cases", done, len(asked.cases)),  # type: ignore[misc]
             )
             results.append(result)
             for row in result.rows:
@@ -135,7 +173,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
             "levers": dict(levers),
             "drive": {kind: args.drive or DRIVES[kind] for kind in kinds},
             "machine": machine().key,
-            "limits": document(limits),
+            "limits": document(asked.limits),
             "sizes": document(sizes),
             "counts": {verdict: verdicts.count(verdict) for verdict in sorted(set(verdicts))},
             "cases": [document(result) for result in results],
@@ -174,18 +212,23 @@ def check_differs(levers: Sequence[tuple[str, str]]) -> None:
         )
 
 
-def find(models: Sequence[str], size: str | None, dtype: str | None) -> dict[str, Path]:
-    """The folder of each: built where lab/graph_models.py has its shape, else found by its name.
-
-    Errors: `InvalidValue` for a size or dtype beside a model that has its own; those of `engine.resolve_model`.
-    """
-    from engine import errors, resolve_model
-    from lab.graph_models import CONFIGS, build
+def check_shapes(models: Sequence[str], size: str | None, dtype: str | None) -> None:
+    """Raise `InvalidValue` for a size or dtype beside a model that has its own."""
+    from engine import errors
+    from lab.graph_models import CONFIGS
 
     own = [model for model in models if model not in CONFIGS]
     for flag, value in (("--size", size), ("--dtype", dtype)):
         if own and value is not None:
             raise errors.InvalidValue(flag, value, f"only with models of {', '.join(CONFIGS)}: {own[0]} has its own")
+
+
+def find(models: Sequence[str], size: str | None, dtype: str | None) -> dict[str, Path]:
+    """The folder of each: built where lab/graph_models.py has its shape, else found by its name. Errors: those of
+    `engine.resolve_model`."""
+    from engine import resolve_model
+    from lab.graph_models import CONFIGS, build
+
     folders = build([model for model in models if model in CONFIGS], size or "tiny", dtype or "float32")
     with progress_callback() as bar:
         return folders | {m: Path(resolve_model(m, progress=bar)) for m in models if m not in CONFIGS}

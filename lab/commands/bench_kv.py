@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lab.console import Output, progress_callback, wide_console
 
 if TYPE_CHECKING:
-    from lab.kv_bench import CaseResult
+    from lab.kv_bench import Case, CaseResult
 
 METRIC = {"decode": "decode_tok_s", "convert": "convert_ms"}
 
@@ -42,6 +42,21 @@ def exit_code(verdicts: Sequence[str]) -> int:
     return 1 if {"not met", "not run"} & {*verdicts} else 0
 
 
+def read(args: argparse.Namespace) -> tuple[list[str], list[Case]]:
+    """(models, cases) of the flags. Errors: `InvalidValue`, `UnknownField`."""
+    from engine import errors
+    from lab.graph_bench import Limits
+    from lab.kv_bench import CONTEXTS, MODELS, SCHEMES, cases
+
+    models = args.models.split(",") if args.models else list(MODELS)
+    contexts = numbers("--contexts", args.contexts) if args.contexts else list(CONTEXTS)
+    schemes = args.schemes.split(",") if args.schemes else list(SCHEMES)
+    if args.launches < 1:
+        raise errors.InvalidValue("--launches", args.launches, "an integer >= 1")
+    Limits.of(args.machine)
+    return models, cases(models, contexts, schemes, args.size)
+
+
 def run(args: argparse.Namespace, out: Output) -> int:
     """Exit code 1 when a row reads "not met", or "not run": what was asked for must run. "undecided" and "lab" count
     for nothing."""
@@ -49,14 +64,11 @@ def run(args: argparse.Namespace, out: Output) -> int:
     from lab.graph_bench import Limits
     from lab.graph_models import build, prompt
     from lab.judge import document
-    from lab.kv_bench import CONTEXTS, DECODE_STEPS, MODELS, SCHEMES, cases, run_case
+    from lab.kv_bench import DECODE_STEPS, run_case
     from oracles.client import Worker
 
     limits = Limits.of(args.machine)
-    models = args.models.split(",") if args.models else list(MODELS)
-    contexts = numbers("--contexts", args.contexts) if args.contexts else list(CONTEXTS)
-    schemes = args.schemes.split(",") if args.schemes else list(SCHEMES)
-    asked = cases(models, contexts, schemes, args.size)
+    models, asked = read(args)
     folders = build(models, args.size, args.dtype)
     out.line(f"KV schemes behind a context, {args.dtype}, BLAS {args.blas}: {DECODE_STEPS} steps, conversions")
     out.line(

@@ -42,14 +42,18 @@ def record(out: Output, root: Path) -> int:
 def verify(out: Output, root: Path) -> int:
     """Engine against goldens, and the oracle against its own record."""
     from engine import errors, machine
-    from oracles.record import NOT_COMPARABLE, comparable
+    from oracles.record import MANIFEST, NOT_COMPARABLE, comparable, read_manifest
     from oracles.record import verify as verify_goldens
 
     if not root.is_dir():
         raise errors.InvalidValue("--goldens", str(root), "an existing folder of goldens")
     key = machine().key
+    there = sorted(path.name for path in root.iterdir() if (path / MANIFEST).is_file())
+    if not there:
+        raise errors.InvalidValue("--goldens", str(root), f"a folder of goldens: none in it has a {MANIFEST}")
+    if (root / key).is_dir():
+        read_manifest(root / key)  # goldens of this machine that nothing describes are no answer
     if not comparable(root):
-        there = sorted(path.name for path in root.iterdir() if path.is_dir())
         out.line(f"{NOT_COMPARABLE}: this machine is {key} with mlx {machine().mlx}; goldens are for {there}")
         out.document({"ok": True, "status": NOT_COMPARABLE, "machine": key, "recorded": there})
         return 0

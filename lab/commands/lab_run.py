@@ -138,7 +138,9 @@ def run_kl(args: argparse.Namespace, words: list[str], folder: Path, out: Output
     """The KL gate of one experiment alone: written to kl.json in a new folder, and no verdict."""
     from engine import resolve_model
     from lab.config import compose
-    from lab.fidelity import gate_of, run_gate
+    from lab.fidelity import gate_of
+    from lab.gates import run_gate
+    from lab.judge import gate_words
     from lab.run import new_folder
     from lab.tree import write_json
 
@@ -152,7 +154,7 @@ def run_kl(args: argparse.Namespace, words: list[str], folder: Path, out: Output
         arms = [arm.stack_config(str(model), args.blas) for arm in (e.base, e.candidate)]
         runs = run_gate(conf, model, arms[0], arms[1], bar)
     for each in runs:
-        out.line(f"KL gate {e.quality_class}: {each.words}")
+        out.line(f"{gate_words(conf)}: {each.words}")
     document = {
         "experiment": e.name,
         "session": uid,

@@ -31,6 +31,8 @@ def add_parsers(actions: Any) -> None:
     audit.add_argument("--as-of", metavar="DATE", help="judge as of this day (default: today)")
     power = actions.add_parser("power", help="the smallest effect each look would find, from the last A/A")
     power.add_argument("name")
+    loads = actions.add_parser("workloads", help="what a sample can ask of an arm, by name, with token counts")
+    loads.epilog = example("frontier lab workloads", "frontier lab run fuse workload=short-chat")
     lines = {"list": listed, "show kv8": show, "audit --as-of 2026-12-29": audit, "power kv8": power}
     for line, parser in lines.items():
         parser.epilog = example(f"frontier lab {line}")
@@ -170,6 +172,7 @@ def show_one(args: argparse.Namespace, out: Output) -> int:
 def declaration_lines(conf: LabConf) -> list[str]:
     """What was declared, for people."""
     from lab.arms import ArmConf
+    from lab.workloads import sizes_words
 
     e, default = conf.experiment, ArmConf()
     lines = [
@@ -181,8 +184,10 @@ def declaration_lines(conf: LabConf) -> list[str]:
         named = ("stack", *e.lever)
         shown = [f"{k}={v}" for k, v in arm.__dict__.items() if k in named or v != default.__dict__[k]]
         lines.append(f"{role}: {', '.join(shown)}")
-    sizes = f"{conf.profile.prompt_tokens} + {conf.profile.max_tokens} tokens"
-    lines.append(f"model {conf.model}, samples of {sizes} in the {conf.profile.name} profile")
+    sizes = sizes_words(conf.workload, conf.profile.prompt_tokens, conf.profile.max_tokens)
+    lines.append(
+        f"model {conf.model}, workload {conf.workload.name}, samples of {sizes} in the {conf.profile.name} profile"
+    )
     lines.append(f"declared {e.declared_on} by {e.owner}, expires {e.expires_on}, targets {', '.join(e.targets)}")
     if e.extension_reason:
         lines.append(f"extended once: {e.extension_reason}")
@@ -235,4 +240,40 @@ def power_of(args: argparse.Namespace, out: Output) -> int:
     return 0
 
 
-ACTIONS = {"list": list_all, "show": show_one, "audit": audit_all, "power": power_of}
+def list_workloads(_args: argparse.Namespace, out: Output) -> int:
+    """Every workload with its sizes; those of `own` are the full profile's."""
+    from rich.table import Table
+
+    from lab.workloads import names, read_workload, sizes_words, tokens_of_sample, tokens_of_session
+
+    table = Table(box=None)
+    for column in ("workload", "sizes", "tokens in", "tokens out", "what"):
+        table.add_column(column, no_wrap=column == "workload", justify="right" if "tokens" in column else "left")
+    rows = []
+    for name in names():
+        load, prompt_tokens, max_tokens = read_workload(name)
+        counts = tokens_of_sample(load, prompt_tokens), max_tokens * load.rows
+        table.add_row(name, sizes_words(load, prompt_tokens, max_tokens), *map(str, counts), load.about)
+        rows.append(
+            {
+                **load.__dict__,
+                "prompt_tokens": prompt_tokens,
+                "max_tokens": max_tokens,
+                "tokens_in": counts[0],
+                "tokens_out": counts[1],
+                "tokens_of_session": tokens_of_session(load, prompt_tokens),
+            }
+        )
+    wide_console(out).print(table)
+    out.line("frontier lab run NAME workload=WORKLOAD, frontier bench workload WORKLOAD")
+    out.document({"workloads": rows})
+    return 0
+
+
+ACTIONS = {
+    "list": list_all,
+    "show": show_one,
+    "audit": audit_all,
+    "power": power_of,
+    "workloads": list_workloads,
+}

@@ -107,6 +107,7 @@ def serve(store: Store, key: str | None, models: Sequence[str], port: int, out: 
     require_datasette()
     import uvicorn
 
+    keys_to_show(store, key, models)  # what is missing is missing in this file, not in the copy that is served
     with tempfile.TemporaryDirectory() as scratch:
         copy = snapshot(store, Path(scratch))
         with Store.open(str(copy)) as frozen:

@@ -10,6 +10,7 @@ import pytest
 from life_fakes import source_tree
 
 from engine import errors
+from lab.arms import stating
 from lab.config import compose
 from lab.declare import Declaration, Undeclared, add_new, arm_of
 from lab.tree import Tree
@@ -91,14 +92,17 @@ def test_a_name_that_ended_is_not_used_again(tree: Tree) -> None:
         add_new(SAID, tree, DAY)
 
 
-def test_an_arm_states_every_lever_of_the_engine() -> None:
+def test_an_arm_passes_on_what_it_states_and_leaves_the_rest_to_the_machine() -> None:
+    """Planted break: an arm that said ops=mlx, the general default, measured another engine than a user here gets."""
     config = arm_of(["compile=step", "blas=bundled", "mlx_compile=off"], "--candidate").stack_config("m", "openblas")
-    assert config.levers == (
-        ("fuse", "none"),
-        ("compile", "step"),
-        ("argmax", "full"),
-        ("ops", "mlx"),
-        ("recurrence", "fast"),
-    )
+    assert config.levers == (("compile", "step"),)
     assert (config.blas, config.compile) == ("bundled", False)
     assert arm_of(["stack=mlx-lm"], "--base").stack_config("m", "openblas").levers == ()
+
+
+def test_a_lever_that_is_compared_is_stated_in_both_arms() -> None:
+    """What auto is depends on the machine; a declaration writes the table's default into the arm that left it open."""
+    both = stating(arm_of([], "--base"), arm_of(["ops=lean"], "--candidate"))
+    assert (both.ops, both.fuse) == ("mlx", "auto")
+    with pytest.raises(errors.InvalidValue, match=r"experiment.ops='auto' .*stated in both arms"):
+        compose("fuse", ["experiment.lever=[fuse,ops]", "experiment.candidate.ops=lean"])

@@ -15,7 +15,7 @@ from sqlalchemy.exc import IntegrityError
 
 from engine import errors
 from lab import store, tables
-from lab.record import stated_arm
+from lab.record import arm_sha256, stated_arm
 from lab.store import BadDatabase, Store
 from lab.tables import APPEND_ONLY, Base, BreadcrumbRow, ExperimentRow, SampleRow
 from oracles.contract import StackConfig
@@ -168,4 +168,11 @@ def test_another_plan_per_layer_is_another_arm_under_the_same_name(tmp_path: Pat
         path.write_text(json.dumps([{"layer_idx": 0, "bits": bits}]))
         arms.append(store.digest(stated_arm(config, "a model")))
     assert arms[0] != arms[1]
+    copy = tmp_path / "elsewhere" / "plan.json"
+    copy.parent.mkdir()
+    copy.write_text(path.read_text(encoding="utf-8"), encoding="utf-8")
+    moved = StackConfig(stack="engine", model="folder", kv=f"mixed:{copy}:start=7")
+    later = StackConfig(stack="engine", model="folder", kv=f"mixed:{copy}:start=8")
+    keys = [arm_sha256("base", each, "a model", "0") for each in (config, moved, later)]
+    assert keys[0] == keys[1] != keys[2]  # the path is no part of the key, the rest of the notation is
     assert "kv_plan" not in stated_arm(StackConfig(stack="engine", model="folder", kv="kv8"), "a model")

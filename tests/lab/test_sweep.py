@@ -138,13 +138,25 @@ def small_jobs(tmp_path: Path) -> list[Job]:
     return [Job(n, (f"experiment.delta=0.{n + 1}",), tmp_path / "sweep-1" / f"job-{n}") for n in range(3)]
 
 
-def test_joblib_runs_jobs_as_processes_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "launcher",
+    ["joblib", pytest.param("submitit", marks=pytest.mark.matrix), pytest.param("ray", marks=pytest.mark.matrix)],
+)
+def test_each_launcher_runs_jobs_as_processes_of_their_own(
+    launcher: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In its local mode: submitit as processes, ray as a cluster of this machine. Catches a launcher that runs two
+    jobs in one process, takes a failed job for a finished one, or gives its ends another job's number."""
+    monkeypatch.setenv("SUBMITIT_CLUSTER", "local")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
     def command(name: str, profile: str, blas: str, job: Job) -> list[str]:
         return [sys.executable, "-c", f"import os; print('job', {job.number}, os.getpid()); exit({job.number} == 2)"]
 
     monkeypatch.setattr(launch, "command_of", command)
-    ends = run_parallel("kv8", "quick", "bundled", small_jobs(tmp_path), "joblib", 2, lambda _line: None)
+    ends = run_parallel("kv8", "quick", "bundled", small_jobs(tmp_path), launcher, 2, lambda _line: None)
     assert [end.outcome for end in ends] == ["finished", "finished", "failed"]
+    assert [end.words.split()[1] for end in ends] == ["0", "1", "2"]
     assert len({end.words.split()[-1] for end in ends}) == 3
     assert len((tmp_path / "sweep-1" / "job-0" / "job.log").read_text().split()) == 3
     assert sorted(rows())[-1][:2] == (2, "started")

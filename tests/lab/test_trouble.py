@@ -299,6 +299,29 @@ def test_an_older_schema_that_is_read_only_is_said(shared_folder: Path) -> None:
     assert (shared_folder / "lab.sqlite.schema-0001").is_file()
 
 
+def test_a_reader_says_that_it_migrated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "old.sqlite"
+    at_revision(path, "0001")
+    for words in ("had an older schema and was migrated; a copy lies beside it", ""):
+        found = store.existing(str(path))
+        assert found is not None
+        found.close()
+        said = capsys.readouterr().err
+        assert words in said
+        assert bool(said) is bool(words)
+
+
+def test_an_empty_file_is_no_database_for_a_reader(tmp_path: Path) -> None:
+    """Catches a command that only reads and makes a database of whatever empty file it is given."""
+    path = tmp_path / "nothing.sqlite"
+    path.touch()
+    with pytest.raises(BadDatabase, match=r"nothing\.sqlite: an empty file, no database"):
+        store.existing(str(path))
+    assert path.stat().st_size == 0
+    with store.Store.open(str(path)) as written:
+        assert written.rows(BreadcrumbRow) == []
+
+
 def test_reading_does_not_wait_for_a_run(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches a view that takes the lock of a writer."""
     monkeypatch.setattr(store, "LOCK_WAIT_S", 0.1)
