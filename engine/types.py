@@ -158,7 +158,9 @@ class Request:
                 raise InvalidValue("forced_tokens", forced, "None or at least one token id")
             object.__setattr__(self, "forced_tokens", forced)
         if not isinstance(self.prompt, str):
-            object.__setattr__(self, "prompt", listed("prompt", self.prompt, PROMPTS))
+            items = listed("prompt", self.prompt, PROMPTS)
+            if isinstance(self.prompt, _Array):
+                object.__setattr__(self, "prompt", items)
         is_messages = not isinstance(self.prompt, str) and len(self.prompt) > 0 and isinstance(self.prompt[0], Mapping)
         if not is_messages and (self.tools is not None or self.template_kwargs):
             raise InvalidValue("tools/template_kwargs", "given", "only together with a list of messages")

@@ -59,8 +59,8 @@ class PaddedKV:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all rows: what putting them together copied."""
-        return sum(array.nbytes for array in self.arrays())
+        """Bytes of all rows and their padding, without slack: what putting them together copied."""
+        return sum(array.nbytes // array.shape[2] * self._end for array in self.arrays())
 
     def held(self) -> tuple[tuple[int, ...], tuple[mx.array | None, ...]]:
         """As `LayerCache.held`, of all rows: where the next token goes, and each row's offset."""
