@@ -47,8 +47,8 @@ def test_scores_are_those_of_the_formula(text: str, temperature: float) -> None:
 
 
 def test_what_is_drawn_is_what_the_formula_says() -> None:
-    """Frequencies of 3,000 draws against the softmax of the reference: a draw from plain log-probabilities is off by more
-    than three times the bound."""
+    """Frequencies of 3,000 draws against the softmax of the reference: a draw from plain log-probabilities is off by
+    more than three times the bound."""
     text, temperature = "hlg:width=0.5,shoulder=0.3,toe=2,offset=2", 0.8
     logprobs = logprobs_of(mx.array([[3.0, 2.0, 1.0, 0.0, -2.0, -6.0]]))
     scores = reference(np.array(logprobs[0]), temperature, parse_hlg(text))
