@@ -97,7 +97,8 @@ class BatchSample(Sample):
             fields |= {"cache_tokens": 0, "agg_tok_s": 0.0, "step_s": doc["step_s"], "chunk_s": doc["chunk_s"]}
             return cls(**fields, **tails)
         total = doc["rows"] + doc["decode_tokens"]
-        return cls(**fields, agg_tok_s=total / doc["whole_s"], ttfts_s=(), gaps_s=(), step_s=0.0, chunk_s=0.0)
+        fields |= {"agg_tok_s": total / doc["whole_s"], "step_s": 0.0, "chunk_s": 0.0}
+        return cls(**fields, ttfts_s=(), gaps_s=())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -47,19 +47,19 @@ def test_scores_are_those_of_the_formula(text: str, temperature: float) -> None:
 
 
 def test_what_is_drawn_is_what_the_formula_says() -> None:
-    """Frequencies of 20,000 draws against the softmax of the reference: a draw from plain log-probabilities is off by
-    more than ten times the bound."""
+    """Frequencies of 3,000 draws against the softmax of the reference: a draw from plain log-probabilities is off by
+    more than three times the bound."""
     text, temperature = "hlg:width=0.5,shoulder=0.3,toe=2,offset=2", 0.8
     logprobs = logprobs_of(mx.array([[3.0, 2.0, 1.0, 0.0, -2.0, -6.0]]))
     scores = reference(np.array(logprobs[0]), temperature, parse_hlg(text))
     want = np.exp(scores) / np.exp(scores).sum()
     params = SamplingParams(temperature=temperature, sampler=text)
-    sampler, keys, n = build_sampler(params, 6, fused=False), KeyChain(5), 20_000
+    sampler, keys, n = build_sampler(params, 6, fused=False), KeyChain(5), 3000
     drawn = mx.concatenate([sampler(logprobs, keys) for _ in range(n)])
     found = np.bincount(np.array(drawn), minlength=6) / n
     assert np.abs(found - want).max() < 4 * 0.5 / np.sqrt(n)
     plain = np.exp(np.array(logprobs[0]) / temperature)
-    assert np.abs(plain / plain.sum() - want).max() > 40 * 0.5 / np.sqrt(n)
+    assert np.abs(plain / plain.sum() - want).max() > 12 * 0.5 / np.sqrt(n)
     np.testing.assert_allclose(np.exp(np.array(sampling_logprobs(logprobs, params)[0])), want, rtol=1e-5)
 
 

@@ -368,7 +368,7 @@ def test_a_kl_run_needs_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """Catches KL, which is no timing, that waits for a timing run."""
     monkeypatch.setattr("lab.lock.lock_path", lambda: tmp_path / "timing.lock")
     monkeypatch.setattr("engine.resolve_model", lambda name, progress=None: str(tmp_path), raising=False)
-    monkeypatch.setattr("lab.fidelity.run_gate", lambda *_: [])
+    monkeypatch.setattr("lab.gates.run_gate", lambda *_: [])
     with hold_timing("frontier bench decode"):
         assert cli.main(["lab", "run", "kv8", "--only", "kl", "--out", str(tmp_path / "out")]) == 0
     assert len(list((tmp_path / "out" / "kv8").glob("*/kl.json"))) == 1
