@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     workload = tasks.add_parser(
         "workload",
         help="a workload by name: chat, long prompts, fan-out, ragged rows, closed and open loop",
-        epilog=example("frontier bench workload short-chat --launches 2", "frontier lab workloads"),
+        epilog=example("frontier bench workload short-chat --launches 2", "frontier bench workload ragged"),
     )
     bench_workload.add_arguments(workload)
 

@@ -32,7 +32,7 @@ def add_parsers(actions: Any) -> None:
     power = actions.add_parser("power", help="the smallest effect each look would find, from the last A/A")
     power.add_argument("name")
     loads = actions.add_parser("workloads", help="what a sample can ask of an arm, by name, with token counts")
-    loads.epilog = example("frontier lab workloads", "frontier lab run fuse workload=short-chat")
+    loads.epilog = example("frontier lab workloads")
     lines = {"list": listed, "show kv8": show, "audit --as-of 2026-12-29": audit, "power kv8": power}
     for line, parser in lines.items():
         parser.epilog = example(f"frontier lab {line}")

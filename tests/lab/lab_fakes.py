@@ -12,7 +12,12 @@ from lab.config import LabConf
 from lab.fidelity import FidelityRun, Progress
 from oracles.contract import OracleCrashed, StackConfig, TimeProbe, Trace
 
-LIVE = {"native": ("native", None, None, 1.0), "kv8": ("affine8:g64", 8, 64, 0.28), "kv4": ("affine4:g64", 4, 64, 0.16)}
+LIVE = {
+    "native": ("native", None, None, 1.0),
+    "kv8": ("affine8:g64", 8, 64, 0.28),
+    "kv8/4": ("affine8/4:g64", 8, 64, 0.22),
+    "kv4": ("affine4:g64", 4, 64, 0.16),
+}
 LAYERS = 2
 
 
@@ -39,7 +44,7 @@ class Machine:
 
     def __init__(self, key: str, speed: dict[str, float] | None = None, noise: float = 0.01, seed: int = 0) -> None:
         self.key, self.noise = key, noise
-        self.speed = {"native": 10.0, "kv8": 10.0, "kv4": 10.0} | (speed or {})
+        self.speed = dict.fromkeys(LIVE, 10.0) | (speed or {})
         self.rng = np.random.Generator(np.random.PCG64(seed))
         self.now = 1000.0
         self.log: list[tuple[str, str]] = []

@@ -33,31 +33,31 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
 
 
 def test_one_a_a_serves_the_experiments_of_a_session(lab: Lab) -> None:
-    first = lab.run("kv8")
+    first = lab.run("kv4")
     before = lab.world.samples
-    second = lab.run("kv4")
+    second = lab.run("kv8_4")
     assert any(line.startswith(f"A/A: 4 quads of session {first.session}") for line in lab.said)
     assert f"the A/A is the one of session {first.session}" in second.notes
     with lab.store() as store:
-        session = store.sessions("kv4")[0]
+        session = store.sessions("kv8_4")[0]
         assert {s.part for s in read_samples(store, session.id)} == {"pilot", "ab"}
         assert lab.world.samples - before == second.samples
         mine = [c for c in second.comparisons if c.use == "aa" and c.metric == "decode_tok_s"]
         theirs = [c for c in first.comparisons if c.use == "aa" and c.metric == "decode_tok_s"]
         assert mine == theirs
-        assert [r.state for r in replay(store, "kv4")] == ["same"]
+        assert [r.state for r in replay(store, "kv8_4")] == ["same"]
 
 
 @pytest.mark.matrix
 def test_a_rerun_and_other_surroundings_have_an_a_a_of_their_own(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    lab.run("kv8")
-    lab.run("kv8")
+    lab.run("kv4")
+    lab.run("kv4")
     with lab.store() as store:
-        first, again = store.sessions("kv8")
+        first, again = store.sessions("kv4")
         conf = stored_conf(store, first)
         assert {s.part for s in read_samples(store, again.id)} == {"pilot", "aa", "ab"}
-        lab.run("kv4", "profile.max_tokens=20")
-        other = store.sessions("kv4")[0]
+        lab.run("kv8_4", "profile.max_tokens=20")
+        other = store.sessions("kv8_4")[0]
         assert {s.part for s in read_samples(store, other.id)} == {"pilot", "aa", "ab"}
         assert shared_aa(store, other, conf) is None
         fits = SessionRow(**{c.name: getattr(other, c.name) for c in SessionRow.__table__.columns})

@@ -33,6 +33,7 @@ def test_quick_experiment_on_real_workers(tmp_path: Path, monkeypatch: pytest.Mo
         overrides=[
             f"model='{folder}'",
             "experiment.candidate.kv=kv4:g32",
+            "experiment.workload.max_tokens=17",
             "profile.kl=[{protocol: step, sequences: 6, length: 40, tail: 16}]",
         ],
         blas=engine.machine().blas,
