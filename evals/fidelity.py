@@ -279,8 +279,8 @@ class _Run:
         fed, goal = ids[: self.plan.length], targets(ids, self.plan)
         how = {"layers": self.asked.layers, "lens": self.asked.lens}
         for k, (arm, prefix) in enumerate(zip(self.arms, self.asked.prefixes, strict=True)):
-            rows = beside if k < self.first else theirs
-            arm.ask(self.plan.probe(fed, rows, prefix=prefix, **how))
+            near = beside if k < self.first else theirs
+            arm.ask(self.plan.probe(fed, near, prefix=prefix, **how))
         full, streams = self._reference(i)
         if repeat:
             self.arms[0].ask(self.plan.recut(fed))
