@@ -36,7 +36,8 @@ class FidelityResult:
     """One candidate against the reference.
 
     `*_live`: the scheme of the live caches after a sequence; `*_kv_bytes`: their bytes there, at `plan.length` tokens.
-    `*_warm`: tokens of each sequence that came out of a kept state, 0 where an arm ran cold.
+    `*_warm`: tokens of each sequence that came out of a kept state, 0 where an arm ran cold. `candidate_group`: rows
+    that it ran beside each other, where they were not the reference's number.
     `kl_by_domain`: mean KL in nats; `kl_by_position`: of each scored position, over the sequences, and `kl_by_span` of
     runs of them; `worst`: the positions of the largest KL; `layers`: the error after each layer, if asked for.
     `free`: where greedy generations part, if asked for. `left_out`: how much a stored reference's KL falls short, in
@@ -67,6 +68,7 @@ class FidelityResult:
     reference_warm: int = 0
     candidate_warm: int = 0
     free: FreeRunning | None = None
+    candidate_group: int | None = None
 
     @property
     def reference_token_bytes(self) -> float:
@@ -82,8 +84,9 @@ class FidelityResult:
     def lever(self) -> str:
         """What was measured, as it was found live."""
         start = parse_kv(self.candidate.kv).start
-        warm = f", {self.candidate_warm} tokens out of a kept state" if self.candidate_warm else ""
-        return f"{self.candidate.stack} {self.candidate.kv} (start {start}, live {self.candidate_live}{warm})"
+        how = f", {self.candidate_warm} tokens out of a kept state" if self.candidate_warm else ""
+        how += f", {self.candidate_group} rows at a time" if self.candidate_group else ""
+        return f"{self.candidate.stack} {self.candidate.kv} (start {start}, live {self.candidate_live}{how})"
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self) | {
@@ -107,6 +110,7 @@ def run_fidelity(
     protocol: str = "step",
     tail: int = 32,
     group: int = 1,
+    candidate_group: int | None = None,
     floor_sequences: int = FLOOR_SEQUENCES,
     labels: Sequence[str] | None = None,
     corpus_sha256: str | None = None,
@@ -121,13 +125,13 @@ def run_fidelity(
     """KL(reference || candidate) of each candidate over the same sequences, in the candidates' order. A stored
     reference must be of these sequences and this protocol.
 
-    sequences: token ids, all of one length; the last token of each is only a target. protocol, tail: see
-    `evals.protocol`. floor_sequences: how many of them the A/A floor repeats (native reference only; 0 for none).
-    labels: the domain of each sequence. layers: compare the arms' residual streams too; lens: and what the final norm
-    and the head make of them, see `evals.layers`. reference_warm, candidate_warm: tokens of each sequence that an
-    arm takes out of a kept state ("warm"); its scheme must allow that boundary. free: so many tokens
-    each arm also generates by itself, behind what is prefilled. Everything that can be refused is
-    refused before the first sequence runs.
+    sequences: token ids, all of one length; the last token of each is only a target. protocol, tail, group: see
+    `evals.protocol`; candidate_group: of the candidates, where it is another. floor_sequences: how many of them the A/A
+    floor repeats (native reference only; 0 for none). labels: the domain of each sequence. layers: compare the arms'
+    residual streams too; lens: and what the final norm and the head make of them, see `evals.layers`. reference_warm,
+    candidate_warm: tokens of each sequence that an arm takes out of a kept state ("warm"); its scheme must allow that
+    boundary. free: so many tokens each arm also generates by itself, behind what is prefilled. Everything that can be
+    refused is refused before the first sequence runs.
 
     Raises `LeverNotApplied` (a scored position attended another scheme: the whole run is invalid), `OracleRefused`,
     `OracleCrashed`, `BadLogits`, `NegativeKL`, `errors.InvalidValue`.
@@ -145,6 +149,7 @@ def run_fidelity(
     check_sequences(sequences, plan)
     plan.check_prefix("reference_warm", reference_warm)
     plan.check_prefix("candidate_warm", candidate_warm)
+    plan.check_group("candidate_group", candidate_group)
     stored = reference if isinstance(reference, StoredReference) else None
     if lens and not layers:
         raise errors.InvalidValue("lens", lens, "only together with layers")
@@ -179,7 +184,8 @@ def run_fidelity(
         work = len(sequences) * len(arms) * (2 if free else 1) + repeats
         run = _Run(plan, configs, arms, stored, _Asked(layers, lens, warm, free), progress or _silent, work)
         for i, ids in enumerate(sequences):
-            run.sequence(i, ids, plan.beside(i, sequences), repeat=i < repeats)
+            theirs = plan.beside(i, sequences, candidate_group or group)
+            run.sequence(i, ids, plan.beside(i, sequences), theirs, repeat=i < repeats)
     seconds = time.monotonic() - began
     total = len(sequences) * len(plan.rows)
     floor = floor_report(run.floor) if run.floor else None
@@ -207,6 +213,7 @@ def run_fidelity(
             reference_warm=reference_warm,
             candidate_warm=candidate_warm,
             free=free_running(partings, free) if free else None,
+            candidate_group=candidate_group,
         )
         for candidate, trace, parts, left_out, streams, partings in zip(
             candidates, run.traces[-len(candidates) :], run.parts, run.left_out, run.layers, run.partings, strict=True
@@ -255,15 +262,25 @@ class _Run:
             return self.stored.about
         return {"kv_status": self.traces[0].doc["kv_status"], "kv_bytes": _kv_bytes(self.traces[0])}
 
-    def sequence(self, i: int, ids: Sequence[int], beside: Sequence[Sequence[int]], *, repeat: bool) -> None:
-        """Feed one sequence to all arms at the same time and score what comes back.
+    def sequence(
+        self,
+        i: int,
+        ids: Sequence[int],
+        beside: Sequence[Sequence[int]],
+        theirs: Sequence[Sequence[int]],
+        *,
+        repeat: bool,
+    ) -> None:
+        """Feed one sequence to all arms at the same time and score what comes back. beside, theirs: the rows beside it
+        in the reference and in the candidates.
 
         A decode step keeps less than one core busy, so that arms which run together cost little more than one.
         """
         fed, goal = ids[: self.plan.length], targets(ids, self.plan)
         how = {"layers": self.asked.layers, "lens": self.asked.lens}
-        for arm, prefix in zip(self.arms, self.asked.prefixes, strict=True):
-            arm.ask(self.plan.probe(fed, beside, prefix=prefix, **how))
+        for k, (arm, prefix) in enumerate(zip(self.arms, self.asked.prefixes, strict=True)):
+            near = beside if k < self.first else theirs
+            arm.ask(self.plan.probe(fed, near, prefix=prefix, **how))
         full, streams = self._reference(i)
         if repeat:
             self.arms[0].ask(self.plan.recut(fed))

@@ -124,15 +124,21 @@ class Plan:
             allowed = f"a multiple of {arm.chunk} tokens, the chunk, or {self.rows.start}, all before the scored ones"
             raise errors.InvalidValue("prefix", tokens, allowed)
 
+    def check_group(self, name: str, group: int | None) -> None:
+        """Raise `InvalidValue` unless an arm may have so many rows beside each other; None: as the plan has."""
+        if group is not None and (self.protocol != "served" or isinstance(group, bool) or group < 1):
+            raise errors.InvalidValue(name, group, "1 or more, with the served protocol alone")
+
     def check_layers(self) -> None:
         """Raise `NotBuilt` where residual streams cannot be had."""
         if self.protocol == "served":
             raise errors.NotBuilt("layers with the served protocol", "use step or forward: rows keep no streams")
 
-    def beside(self, i: int, sequences: Sequence[Sequence[int]]) -> list[Sequence[int]]:
-        """What is fed of the other sequences of the group of sequence i."""
-        first = i - i % self.group
-        members = range(first, min(first + self.group, len(sequences)))
+    def beside(self, i: int, sequences: Sequence[Sequence[int]], group: int = 0) -> list[Sequence[int]]:
+        """What is fed of the other sequences of the group of sequence i; group: of an arm that has another one."""
+        group = group or self.group
+        first = i - i % group
+        members = range(first, min(first + group, len(sequences)))
         return [sequences[k][: self.length] for k in members if k != i]
 
     def recut(self, ids: Sequence[int]) -> Probe:

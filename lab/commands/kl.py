@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "forward: convert after token 1, then one forward",
     )
     parser.add_argument("--batch", type=int, metavar="N", help="texts beside each other, with served (default: 4)")
+    parser.add_argument("--candidate-batch", type=int, metavar="N", help="of the candidates (default: the same)")
     parser.add_argument("--candidate-model", metavar="M", help="weights of the candidates (default: the reference's)")
     parser.add_argument("--candidate-dtype", metavar="D", help="dtype of the candidates (default: the reference's)")
     parser.add_argument("--chunk", type=int, default=2048, metavar="N", help="prompt tokens a forward of the reference")
@@ -86,7 +87,10 @@ def run(args: argparse.Namespace) -> int:
         check_file("--plot", args.plot)
     if args.lens and not args.layers:
         raise errors.InvalidValue("--lens", args.lens, "only with --layers")
-    changes = (args.candidate_model, args.candidate_dtype, args.candidate_chunk, args.candidate_warm)
+    changes = (
+        *(args.candidate_model, args.candidate_dtype, args.candidate_chunk, args.candidate_warm),
+        args.candidate_batch,
+    )
     other = any(value is not None for value in changes)
     for flag in ("--chunk", "--candidate-chunk", "--reference-warm", "--candidate-warm", "--free"):
         count = vars(args)[flag[2:].replace("-", "_")]
@@ -133,6 +137,7 @@ def run(args: argparse.Namespace) -> int:
             protocol=args.protocol,
             tail=tail,
             group=group,
+            candidate_group=args.candidate_batch,
             labels=tuple(text.domain for text in texts),
             corpus_sha256=corpus.sha256,
             layers=args.layers,
@@ -151,6 +156,7 @@ def check_plan(args: argparse.Namespace, tail: int, group: int) -> Plan:
     from evals.protocol import Plan
 
     plan = Plan(args.protocol, args.length, tail, group)
+    plan.check_group("--candidate-batch", args.candidate_batch)
     for name in ("reference_warm", "candidate_warm"):
         tokens = vars(args)[name]
         if tokens is not None:
@@ -172,7 +178,8 @@ def check_files(args: argparse.Namespace) -> None:
 
     if args.save_reference is not None and not Path(args.save_reference).parent.is_dir():
         raise errors.InvalidValue("--save-reference", args.save_reference, "a file in a folder that exists")
-    candidates = ("candidate", "l1", "l2", *(f"candidate_{what}" for what in ("model", "dtype", "chunk", "warm")))
+    changed = ("model", "dtype", "chunk", "warm", "batch")
+    candidates = ("candidate", "l1", "l2", *(f"candidate_{what}" for what in changed))
     streams = ("layers", "lens", "free", "reference_warm")  # a kept reference has no streams, and runs no more
     idle = {
         "save_reference": (*candidates, *streams, "reference_file", "plot", "fidelity_class"),

@@ -227,6 +227,15 @@ def test_warm_rows_are_asked_of_an_engine_with_a_prefix_cache() -> None:
     assert reference.config.levers == result.candidate.levers == ()
 
 
+def test_candidates_may_run_in_other_groups() -> None:
+    """Fails if they are asked with the reference's rows."""
+    started = Started()
+    (result,) = fidelity("kv8", start=started, protocol="served", group=2, candidate_group=3, floor_sequences=0)
+    assert [len(probe.beside) for probe in started.arms[0].probes] == [1] * 6
+    assert [len(probe.beside) for probe in started.arms[1].probes] == [2] * 6
+    assert "3 rows at a time" in result.lever
+
+
 @pytest.mark.parametrize(("protocol", "group"), [("served", 1), ("step", 2), ("forward", 4)])
 def test_a_group_is_for_the_served_protocol(protocol: str, group: int) -> None:
     with pytest.raises(errors.InvalidValue, match="group"):

@@ -225,6 +225,8 @@ def test_a_candidate_may_be_warm_and_is_then_the_reference_by_default(
         (["--reference-file", "g", "--reference", "kv8"], "not together with --reference-file"),
         (["--batch", "4"], "only with --protocol served"),
         (["--protocol", "served", "--batch", "1"], "group=1"),
+        (["--candidate-batch", "2"], "with the served protocol alone"),
+        (["--candidate-batch", "0", "--protocol", "served"], "--candidate-batch=0"),
         (["--candidate-warm", "0"], "--candidate-warm=0"),
         (["--candidate-warm", "120"], "candidate_warm=120"),
         (["--reference-warm", "8", "--protocol", "forward"], "only with the step protocol"),
