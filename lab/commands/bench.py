@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lab.commands import bench_batch, bench_kv, example
+from lab.commands import bench_batch, bench_device, bench_kv, example
 from lab.console import Output, progress_callback, wide_console
 from lab.flags import add_tier_flags, tier_kv
 
@@ -68,6 +68,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         epilog=example("frontier bench batch --models llama"),
     )
     bench_batch.add_arguments(batch)
+    device = tasks.add_parser(
+        "device",
+        help="models of real shape drawn on a GPU, solo and in rows, over as many calls as it takes",
+        epilog=example("frontier bench device --minutes 10", "frontier bench device --report --out FOLDER"),
+    )
+    bench_device.add_arguments(device)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -76,8 +82,8 @@ def run(args: argparse.Namespace) -> int:
     from lab.lock import hold_timing
 
     out = Output(as_json=args.json)
-    if args.task == "batch" and args.bits:  # which measures no time
-        return bench_batch.run(args, out)
+    if (args.task == "batch" and args.bits) or (args.task == "device" and (args.plan or args.report)):  # no time
+        return TASKS[args.task](args, out)
     with hold_timing(f"frontier bench {args.task}"):
         return TASKS[args.task](args, out)
 
@@ -240,4 +246,5 @@ TASKS: dict[str, Callable[[argparse.Namespace, Output], int]] = {
     "graph": run_graph,
     "kv": bench_kv.run,
     "batch": bench_batch.run,
+    "device": bench_device.run,
 }
