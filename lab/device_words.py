@@ -11,6 +11,20 @@ CELL_COLUMNS = (
     *("cell", "launches", "decode tok/s", "mlx-lm", "ratio", "95 %", "TTFT ms", "mlx-lm", "ratio", "prefill tok/s"),
     *("mlx-lm", "together tok/s", "mlx-lm", "ratio", "peak MiB", "mlx-lm", "of limit", "mlx-lm", "verdict", "why"),
 )
+# What fits on a screen.
+SHORT_COLUMNS = (
+    "cell",
+    "decode",
+    "mlx-lm",
+    "ratio",
+    "95 %",
+    "TTFT",
+    "mlx-lm",
+    "together",
+    "mlx-lm",
+    "limit",
+    "verdict",
+)
 HOST_COLUMNS = ("group", "stack", "build us", "encode us", "wait us", "step us", "device us", "limit us")
 NOTHING = "–"
 
@@ -43,6 +57,12 @@ def cell_row(cell: CellReport) -> tuple[str, ...]:
         cell.verdict,
         cell.why,
     )
+
+
+def short_row(cell: CellReport) -> tuple[str, ...]:
+    """The same cell in the columns of a screen."""
+    row = cell_row(cell)
+    return (row[0], *row[2:6], row[6], row[7], row[11], row[12], row[16], row[18])
 
 
 def _span(ratio: Ratio) -> str:

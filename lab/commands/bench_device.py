@@ -143,11 +143,11 @@ def print_tables(out: Output, report: Report) -> None:
     """Measured cells as a table, the others in a line."""
     from rich.table import Table
 
-    from lab.device_words import CELL_COLUMNS, HOST_COLUMNS, cell_row, host_rows, not_run
+    from lab.device_words import HOST_COLUMNS, SHORT_COLUMNS, host_rows, not_run, short_row
 
     measured: list[CellReport] = [cell for cell in report.cells if cell.ratios]
     for columns, rows in (
-        (CELL_COLUMNS, [cell_row(cell) for cell in measured]),
+        (SHORT_COLUMNS, [short_row(cell) for cell in measured]),
         (HOST_COLUMNS, host_rows(report)),
     ):
         table = Table(box=None, pad_edge=False)
