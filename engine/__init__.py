@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from engine.artifacts.cache import write_atomically as write_atomically
     from engine.artifacts.convert import convert_gguf as convert_gguf
     from engine.artifacts.convert import dequantize_folder as dequantize_folder
+    from engine.artifacts.drawn import DRAWN as DRAWN
+    from engine.artifacts.drawn import Draw as Draw
+    from engine.artifacts.drawn import draw_weights as draw_weights
+    from engine.artifacts.drawn import read_draw as read_draw
     from engine.artifacts.resolve import resolve_model as resolve_model
     from engine.artifacts.tokenizer import load_tokenizer as load_tokenizer
     from engine.backend import OPENBLAS_INSTALL as OPENBLAS_INSTALL
@@ -74,6 +78,8 @@ if TYPE_CHECKING:
 _DOOR = {
     "Archive": "engine.artifacts.archive:Archive",
     "BUILTIN": "engine.artifacts.builtin:BUILTIN",
+    "DRAWN": "engine.artifacts.drawn:DRAWN",
+    "Draw": "engine.artifacts.drawn:Draw",
     "CacheLayer": "engine.types:CacheLayer",
     "Engine": "engine.api:Engine",
     "EngineConfig": "engine.config:EngineConfig",
@@ -107,6 +113,7 @@ _DOOR = {
     "check_sampler": "engine.sample.samplers:check_sampler",
     "convert_gguf": "engine.artifacts.convert:convert_gguf",
     "dequantize_folder": "engine.artifacts.convert:dequantize_folder",
+    "draw_weights": "engine.artifacts.drawn:draw_weights",
     "fetch_archive": "engine.artifacts.archive:fetch_archive",
     "load": "engine.api:load",
     "load_tokenizer": "engine.artifacts.tokenizer:load_tokenizer",
@@ -118,6 +125,7 @@ _DOOR = {
     "parse_kv": "engine.kv.request:parse_kv",
     "quantize_folder": "engine.quantize.affine:quantize_folder",
     "read_architecture": "engine.graph.reading:read_architecture",
+    "read_draw": "engine.artifacts.drawn:read_draw",
     "read_lever_table": "engine.levers:read_lever_table",
     "read_levers": "engine.levers:read_levers",
     "read_parameters": "engine.train.run:read_parameters",

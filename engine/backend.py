@@ -9,9 +9,12 @@ import os
 import platform
 import re
 import shutil
+import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib import metadata
+from pathlib import Path
 
 import psutil
 
@@ -19,13 +22,17 @@ from engine.config import BLAS
 from engine.errors import InvalidValue, MissingTool
 
 BLAS_ENV = "FRONTIER_BLAS"
+NVIDIA_VERSION = Path("/proc/driver/nvidia/version")
 OPENBLAS_INSTALL = "apt-get install libopenblas0-pthread"
 _chosen: str | None = None
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What a number measured here depends on. `key` names goldens and reports."""
+    """What a number measured here depends on. `key` names goldens and reports.
+
+    accelerator: the GPU's name, "" on a CPU; accelerator_bytes: its own memory, driver: its version, where there are.
+    """
 
     key: str
     os: str
@@ -38,6 +45,9 @@ class Machine:
     mlx: str
     python: str
     compiler: str | None
+    accelerator: str = ""
+    accelerator_bytes: int | None = None
+    driver: str | None = None
 
     def as_dict(self) -> dict[str, object]:
         return asdict(self)
@@ -119,6 +129,29 @@ def compiler() -> str | None:
     return shutil.which("g++") or shutil.which("c++")
 
 
+def parse_driver(text: str) -> str | None:
+    """The version in what the kernel module of an NVIDIA driver says of itself."""
+    found = re.search(r"Kernel Module\D*\s(\d+(?:\.\d+)+)", text.replace("x86_64", "").replace("aarch64", ""))
+    return found[1] if found else None
+
+
+def _driver() -> str | None:
+    """Of the NVIDIA GPU: from the kernel, else from nvidia-smi."""
+    if NVIDIA_VERSION.is_file():
+        return parse_driver(NVIDIA_VERSION.read_text(encoding="utf-8"))
+    if shutil.which("nvidia-smi") is None:
+        return None
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.split("\n")[0].strip() or None if done.returncode == 0 else None
+
+
+def cuda_tail(info: Mapping[str, str | int]) -> str:
+    """The end of a CUDA machine's key, from what MLX says of the device: `cuda-sm90`."""
+    major, minor = info.get("compute_capability_major"), info.get("compute_capability_minor")
+    return f"cuda-sm{major}{minor}" if major is not None else "cuda"
+
+
 @functools.cache
 def machine() -> Machine:
     """Describe this machine. Loads MLX, and so fixes the BLAS."""
@@ -127,14 +160,14 @@ def machine() -> Machine:
 
     arch = platform.machine().lower()
     system = {"linux": "linux", "darwin": "darwin"}.get(sys.platform, sys.platform)
+    info: Mapping[str, str | int] = {}
     if mx.metal.is_available():
         info = mx.device_info()
         chip = re.sub(r"[^a-z0-9]+", "-", str(info.get("device_name", "metal")).lower()).strip("-")
         device, tail = "metal", chip
     elif has_cuda():
         info = mx.device_info()
-        major, minor = info.get("compute_capability_major"), info.get("compute_capability_minor")
-        device, tail = "cuda", f"cuda-sm{major}{minor}" if major is not None else "cuda"
+        device, tail = "cuda", cuda_tail(info)
     else:
         device, tail = "cpu", "cpu-" + (_openblas_tag() if name == "openblas" else "bundled")
     return Machine(
@@ -149,6 +182,9 @@ def machine() -> Machine:
         mlx=str(metadata.version("mlx")),
         python=platform.python_version(),
         compiler=compiler(),
+        accelerator=str(info.get("device_name", "")),
+        accelerator_bytes=int(info["total_memory"]) if "total_memory" in info else None,
+        driver=_driver() if device == "cuda" else None,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import BigInteger, ForeignKey, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
+from lab.bench_tables import BENCH_TABLES
 from lab.scorecard_tables import SCORECARD_TABLES
 from lab.table_base import Base
 
@@ -332,4 +333,5 @@ APPEND_ONLY = (
     "parity_cell",
     "golden",
     *SCORECARD_TABLES,
+    *BENCH_TABLES,
 )

@@ -36,7 +36,7 @@ def batch_cells(*, quick: bool) -> list[Cell]:
 def _cell(name: str, folder: Path, composition: str) -> Cell:
     lengths, joins = COMPOSITIONS[composition]
     ids = random_ids(vocabulary(find_recipe(name).config), sum(lengths))
-    rows = tuple(_split(ids, lengths))
+    rows = tuple(split(ids, lengths))
     limits = LIMITS[: len(rows)]
     return Cell(
         name=f"{name} {composition}",
@@ -49,7 +49,8 @@ def _cell(name: str, folder: Path, composition: str) -> Cell:
     )
 
 
-def _split(ids: Sequence[int], lengths: Sequence[int]) -> list[tuple[int, ...]]:
+def split(ids: Sequence[int], lengths: Sequence[int]) -> list[tuple[int, ...]]:
+    """Token ids as consecutive prompts of these lengths."""
     rows, start = [], 0
     for length in lengths:
         rows.append(tuple(ids[start : start + length]))

@@ -13,6 +13,7 @@ from mlx.utils import tree_flatten, tree_unflatten
 from mlx_lm.utils import MODEL_REMAPPING, _get_classes, quantize_model
 
 from engine import errors
+from oracles.drawn_adapter import write_drawn
 from oracles.recipe import Form, Recipe, draw, draw_words, kind_of, resolve
 from oracles.tiny import write_model
 
@@ -31,7 +32,8 @@ _ATTENTION_OUT = re.compile(r"(o_proj|out_proj|dense|wo|c_proj)")
 
 
 def build(recipe: Recipe, form: Form, folder: Path) -> dict[str, Any]:
-    """Write `folder` whole. The answer: "module" of mlx-lm, and "kinds", the kinds of its parameters before packing.
+    """Write `folder` whole. The answer: "module" of mlx-lm, and "kinds", the kinds of its parameters before packing
+    (none where values are not drawn here).
 
     Raises `errors.InvalidValue` for a mutation of a kind that is not there and a packing that packs nothing; whatever
     mlx-lm raises passes through.
@@ -39,6 +41,11 @@ def build(recipe: Recipe, form: Form, folder: Path) -> dict[str, Any]:
     config = {**recipe.config, "torch_dtype": form.dtype}
     model_class, arguments = _get_classes(config)
     model = model_class(arguments.from_dict(config))
+    module = MODEL_REMAPPING.get(config["model_type"], config["model_type"])
+    if form.layout == "drawn":
+        config = config if form.quant is None else _pack(model, config, form.quant)
+        write_drawn(model, config, form, folder)
+        return {"module": module, "kinds": []}
     kinds = _fill(model, recipe, form)
     if form.quant is not None:
         config = _pack(model, config, form.quant)
@@ -48,7 +55,6 @@ def build(recipe: Recipe, form: Form, folder: Path) -> dict[str, Any]:
     mx.eval(weights)
     folder.parent.mkdir(parents=True, exist_ok=True)
     write_model(folder, config, weights)
-    module = MODEL_REMAPPING.get(config["model_type"], config["model_type"])
     return {"module": module, "kinds": kinds}
 
 

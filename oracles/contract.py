@@ -16,6 +16,7 @@ from engine import errors
 
 STACKS = ("engine", "mlx-lm", "optiq")
 WANTS = ("logits", "layers")
+JUDGES = ("plain", "batch")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,22 +172,41 @@ class ForwardProbe:
 
 
 @dataclass(frozen=True, kw_only=True)
+class HostProbe:
+    """Where the time of a decode step goes, without sampling or scheduling: see `oracles.host_timing`.
+
+    Behind `token_ids`, `steps` seeded tokens are fed one at a time, each waited for, and then a few queued together.
+    """
+
+    token_ids: tuple[int, ...]
+    steps: int
+
+    def __post_init__(self) -> None:
+        if not self.token_ids:
+            raise errors.EmptyPrompt
+        _check_counts(self, steps=2)
+
+
+@dataclass(frozen=True, kw_only=True)
 class BatchProbe:
     """Greedy rows in one batch: row i arrives before turn `joins[i]` and makes `limits[i]` tokens, EOS or not.
 
     The answer: "tokens" (of all rows, one behind the other, in the document) and the arrays "row.<i>" [N, V], logprobs
-    in the logits' dtype. An oracle whose batch gives a row other bits than its own plain decoding answers with the
-    latter, and says so in "apart": row -> max |diff|.
+    in the logits' dtype. An oracle whose batch gives a row other bits than its own plain decoding says so in "apart":
+    row -> max |diff|, and answers with the latter (`judge` "plain"), or with its batch all the same ("batch").
     """
 
     rows: tuple[tuple[int, ...], ...]
     joins: tuple[int, ...]
     limits: tuple[int, ...]
+    judge: str = "plain"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rows", tuple(tuple(row) for row in self.rows))
         if not self.rows or not all(self.rows):
             raise errors.EmptyPrompt
+        if self.judge not in JUDGES:
+            raise errors.InvalidValue("judge", self.judge, JUDGES)
         for name, values in (("joins", self.joins), ("limits", self.limits)):
             if len(values) != len(self.rows):
                 raise errors.InvalidValue(name, len(values), f"one a row: {len(self.rows)}")
@@ -329,18 +349,8 @@ def _check_counts(probe: object, **least: int) -> None:
             raise errors.InvalidValue(name, value, f"an integer >= {low}")
 
 
-AnyProbe = (
-    Probe
-    | GenerateProbe
-    | TimeProbe
-    | ForwardProbe
-    | BatchProbe
-    | CacheProbe
-    | RowsProbe
-    | BusyProbe
-    | LoadProbe
-    | DrawProbe
-)
+TimedProbe = TimeProbe | HostProbe | CacheProbe | RowsProbe | BusyProbe | LoadProbe
+AnyProbe = Probe | GenerateProbe | ForwardProbe | BatchProbe | DrawProbe | TimedProbe
 
 
 @dataclass(frozen=True)

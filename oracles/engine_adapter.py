@@ -9,7 +9,7 @@ from dataclasses import asdict
 from importlib import metadata
 from typing import Any
 
-from engine import CacheLayer, Request, SamplingParams, errors, machine, parse_kv
+from engine import LEVERS, CacheLayer, Request, SamplingParams, errors, machine, parse_kv
 from engine import load as load_engine
 from oracles.batch_timing import timed_busy, timed_load, timed_rows
 from oracles.contract import (
@@ -19,6 +19,7 @@ from oracles.contract import (
     DrawProbe,
     ForwardProbe,
     GenerateProbe,
+    HostProbe,
     LoadProbe,
     Probe,
     RowsProbe,
@@ -27,6 +28,7 @@ from oracles.contract import (
     Trace,
 )
 from oracles.engine_batch import EngineBatch
+from oracles.host_timing import timed_host
 from oracles.timing import begin, timed, timed_caches, timed_decode, timed_forwards
 
 DISABLE = "MLX_DISABLE_COMPILE"
@@ -41,9 +43,7 @@ def load(config: StackConfig) -> EngineStack:
 class EngineStack:
     def __init__(self, config: StackConfig) -> None:
         self.config = config
-        levers: dict[str, Any] = dict(config.levers)
-        if PREFIX_CACHE in levers:
-            levers[PREFIX_CACHE] = int(levers[PREFIX_CACHE])  # the one that counts
+        levers = engine_fields(config.levers)
         levers |= {"dtype": config.dtype, "kv": config.kv, "prefill_chunk": config.chunk, "drive": config.drive}
         self.engine = load_engine(config.model, **levers)
         self.filled: tuple[tuple[int, ...], Any, float] = ((), None, 0.0)
@@ -115,10 +115,20 @@ class EngineStack:
         doc = self._doc(last[0].kv_status(), caches, len(probe.token_ids))
         return Trace({}, doc | times | {"kv_bytes": sum(layer.kv_bytes for layer in caches)})
 
+    def host(self, probe: HostProbe) -> Trace:
+        last: list[Any] = []
+
+        def work(fresh: Any) -> dict[str, Any]:
+            last[:] = [fresh()]
+            return timed_host(last[0], probe)
+
+        times = self.engine.run_graph(work)
+        return Trace({}, self._doc(last[0].kv_status(), last[0].describe(), len(probe.token_ids)) | times)
+
     def batch(self, probe: BatchProbe) -> Trace:
         """In an engine of its own, whose turns are counted here."""
         how: dict[str, Any] = {"dtype": self.config.dtype, "kv": self.config.kv, "prefill_chunk": self.config.chunk}
-        how |= dict(self.config.levers)
+        how |= engine_fields(self.config.levers)
         with load_engine(self.config.model, drive="manual", batch=len(probe.rows), **how) as engine:
             handles: dict[int, Any] = {}
             turn, idle, taps = 0, False, ("logprobs", "logits")
@@ -205,6 +215,12 @@ class EngineStack:
             "prompt_tokens": prompt_tokens,
             "levers": self.engine.live_levers() | {"mlx_compile": "off" if DISABLE in os.environ else "on"},
         }
+
+
+def engine_fields(levers: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Levers and the bytes of a prefix cache as fields of the engine's configuration, numbers where a default is one."""
+    numbers = [PREFIX_CACHE, *(name for name, lever in LEVERS.items() if isinstance(lever.default, int))]
+    return {name: int(value) if name in numbers else value for name, value in levers}
 
 
 def _own_version() -> str:

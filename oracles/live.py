@@ -87,7 +87,7 @@ def idle_levers(trace: Trace, config: StackConfig) -> str:
     asked = {
         "dtype": config.dtype,
         "prefill_chunk": str(config.chunk),
-        "blas": config.blas,
+        **({} if live.get("blas") == "none" else {"blas": config.blas}),  # a GPU has no choice of it
         "mlx_compile": "on" if config.compile else "off",
         **dict(config.levers),
         **{name: str(value).partition(":")[0] for name, value in config.sampling if name == "sampler"},

@@ -1,7 +1,5 @@
-"""mlx-lm as an oracle. Imported only in a worker's process.
-
-Letters: L tokens of the probe, V vocabulary, N generated tokens, D hidden size.
-"""
+"""mlx-lm as an oracle. Only for a worker's process. Letters: L tokens of the probe, V vocabulary, N generated tokens,
+D hidden size."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ from mlx_lm.models.cache import (
 )
 from mlx_lm.models.deepseek_v41 import LayerCache
 from mlx_lm.sample_utils import make_logits_processors, make_sampler
-from mlx_lm.utils import load_config, load_model
+from mlx_lm.utils import load_config
 
 from engine import SamplingParams, errors, machine, parse_kv
 from oracles.contract import (
@@ -40,6 +38,7 @@ from oracles.contract import (
     DrawProbe,
     ForwardProbe,
     GenerateProbe,
+    HostProbe,
     LoadProbe,
     Probe,
     RowsProbe,
@@ -47,6 +46,8 @@ from oracles.contract import (
     TimeProbe,
     Trace,
 )
+from oracles.drawn_adapter import load_folder
+from oracles.host_timing import timed_host
 from oracles.layer_tap import LayerTap
 from oracles.live import kv_status, live_scheme, scheme_name
 from oracles.mlx_lm_batch_adapter import AHEAD, run_batch, time_busy, time_rows
@@ -85,7 +86,7 @@ class MlxLmStack:
     ) -> None:
         self.config = config
         self.versions = {name: metadata.version(name) for name in distributions}
-        self.model, self.model_config = load_model(Path(config.model), strict=True)
+        self.model, self.model_config = load_folder(Path(config.model))
         if config.dtype != "auto":
             self.model.set_dtype({"float32": mx.float32, "bfloat16": mx.bfloat16, "float16": mx.float16}[config.dtype])
             mx.eval(self.model.parameters())
@@ -162,6 +163,11 @@ class MlxLmStack:
         doc = self.doc(last[0], len(probe.token_ids))
         return Trace({}, doc | times | {"kv_bytes": sum(int(cache["kv_bytes"]) for cache in doc["caches"])})
 
+    def host(self, probe: HostProbe) -> Trace:
+        caches = make_prompt_cache(self.model)
+        times = timed_host(lambda ids: self.model(ids, cache=caches), probe)
+        return Trace({}, self.doc(caches, len(probe.token_ids)) | times)
+
     def batch(self, probe: BatchProbe) -> Trace:
         return run_batch(self, probe)
 
@@ -189,7 +195,8 @@ class MlxLmStack:
     def parameters(self) -> dict[str, str]:
         """Every parameter as loaded: its dtype, shape and the sha256 of its bytes."""
         named: dict[str, mx.array] = dict(tree_flatten(self.model.parameters(), destination={}))
-        return {name: f"{value.dtype} {value.shape} {_sha256(value)}" for name, value in named.items()}
+        flat = {name: np.array(value.reshape(-1).view(mx.uint8)).tobytes() for name, value in named.items()}
+        return {n: f"{v.dtype} {v.shape} {hashlib.sha256(flat[n]).hexdigest()}" for n, v in named.items()}
 
     def close(self) -> None:
         """Nothing to end: the model goes with this object."""
@@ -339,10 +346,6 @@ def _described_state(index: int, cache: Any, held: Sequence[mx.array | None]) ->
         "group_size": None,
         "kv_bytes": int(cache.nbytes),
     }
-
-
-def _sha256(array: mx.array) -> str:
-    return hashlib.sha256(np.array(array.reshape(-1).view(mx.uint8)).tobytes()).hexdigest()
 
 
 def _eos_ids(folder: Path) -> frozenset[int]:

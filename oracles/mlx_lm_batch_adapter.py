@@ -43,7 +43,7 @@ def new_generator(stack: MlxLmStack, size: int) -> Any:
 
 def run_batch(stack: MlxLmStack, probe: BatchProbe) -> Trace:
     """A row inserted before each turn that it is to join; each row then runs alone as well, and where the batch is not
-    what it is alone, the row alone is the answer, and the gap is told."""
+    what it is alone, the gap is told, and the row alone is the answer, if it is to judge."""
     generator = new_generator(stack, len(probe.rows))
     rows: dict[int, int] = {}  # uid -> row
     tokens: list[list[int]] = [[] for _ in probe.rows]
@@ -71,6 +71,7 @@ def run_batch(stack: MlxLmStack, probe: BatchProbe) -> Trace:
         gaps = [_gap(*map(mx.stack, pair)) for pair in pairs]
         if any(gaps):
             apart[f"row.{i}"] = max(gaps)
+        if any(gaps) and probe.judge == "plain":
             tokens[i], logprobs[i], logits[i] = [token for token, _ in alone], [row for _, row in alone], kept
     doc = stack.doc(make_prompt_cache(stack.model), len(probe.token_ids))
     tensors = {f"row.{i}": mx.stack(rows) for i, rows in enumerate(logprobs)}

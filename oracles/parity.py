@@ -38,7 +38,7 @@ class Cell:
     name: the model as a reader knows it; dtype: of the activations, with the weights' packing where there is one.
     probe: what both sides run; steps: decode steps in it. reference: "mlx-lm", "optiq", "engine" (the engine against
     itself at another chunk, an equality between shapes) or `LAB` (the engine alone). reference_model: another folder on
-    the reference's side. compile: whether MLX fuses, on both sides.
+    the reference's side. compile: whether MLX fuses, on both sides. levers: of the engine's configuration.
     """
 
     name: str
@@ -52,6 +52,7 @@ class Cell:
     reference_chunk: int | None = None
     reference_model: str | None = None
     compile: bool = True
+    levers: tuple[tuple[str, str], ...] = ()
 
     @property
     def kind(self) -> str:
@@ -65,7 +66,13 @@ class Cell:
     def config(self, blas: str) -> StackConfig:
         """The engine's."""
         return StackConfig(
-            stack="engine", model=self.model, kv=self.kv, chunk=self.chunk, blas=blas, compile=self.compile
+            stack="engine",
+            model=self.model,
+            kv=self.kv,
+            chunk=self.chunk,
+            blas=blas,
+            compile=self.compile,
+            levers=self.levers,
         )
 
     def configs(self, blas: str) -> tuple[StackConfig, StackConfig]:
@@ -74,6 +81,7 @@ class Cell:
         theirs = replace(
             ours,
             stack=self.reference,
+            levers=self.levers if self.reference == "engine" else (),
             model=self.reference_model or self.model,
             chunk=self.reference_chunk or self.chunk,
         )
@@ -105,6 +113,7 @@ class CellResult:
             "kv": self.cell.kv,
             "chunk": self.cell.chunk,
             "kind": self.cell.kind,
+            "levers": dict(self.cell.levers),
             "reference": self.cell.reference,
             "prompt": len(self.cell.probe.token_ids) - (self.cell.steps if self.cell.kind == "forced" else 0),
             "steps": self.cell.steps,
@@ -217,7 +226,8 @@ class Pair:
             require_scheme(trace, cell.kv)
         except SchemeNotLive as error:
             return CellResult(cell, FAILED, str(error))
-        return CellResult(cell, LAB, "no other stack has it: it is live in the engine, and its KL judges it")
+        judge = "nothing is said of its bits" if isinstance(cell.probe, BatchProbe) else "its KL judges it"
+        return CellResult(cell, LAB, f"no other stack has it: it is live in the engine, and {judge}")
 
     def _side(self, name: str) -> Side:
         return self._sides.setdefault(name, Side(self._workers))
@@ -255,7 +265,7 @@ def _run_cell(cell: Cell, sides: tuple[Side, Side], bisect: bool) -> CellResult:
     result = CellResult(
         cell,
         EQUAL if difference is None else DIFFERS,
-        _apart(theirs),
+        _apart(cell, theirs),
         difference=difference,
         positions=int(theirs.tensors[name].shape[0]),
         distinct_tokens=len(set(theirs.doc.get("tokens", ()))),
@@ -267,11 +277,15 @@ def _run_cell(cell: Cell, sides: tuple[Side, Side], bisect: bool) -> CellResult:
     return result
 
 
-def _apart(reference: Trace) -> str:
-    """Where a reference's batch is not its own plain decoding, in words; the largest gap to one digit."""
+def _apart(cell: Cell, reference: Trace) -> str:
+    """Where a reference's batch is not its own plain decoding, in words."""
     gaps = reference.doc.get("apart") or {}
     if not gaps:
         return ""
+    if isinstance(cell.probe, BatchProbe) and cell.probe.judge == "batch":
+        return (
+            f"{reference.doc['stack']}'s batch is off its own plain decoding here; the rows are compared with the batch"
+        )
     return f"{reference.doc['stack']}'s batch is off its own plain decoding here, which the rows are compared with"
 
 

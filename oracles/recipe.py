@@ -24,7 +24,7 @@ from oracles.tiny import tiny_root
 
 DTYPES = ("float32", "bfloat16", "float16")
 QUANTS = ("q4g32", "q4g64", "mixed", "mxfp4", "mxfp8", "nvfp4")
-LAYOUTS = ("saved", "hub")
+LAYOUTS = ("saved", "hub", "drawn")
 
 MATRIX_STD, HEAD_STD, EMBEDDING_STD, NORM_STD, VECTOR_STD = 0.2, 0.5, 0.15, 0.3, 0.3
 _HEAD = re.compile(r"(.*\.)?(lm_head|embed_out|ff_out)\.weight|output\.weight")
@@ -68,6 +68,9 @@ class Recipe:
 @dataclass(frozen=True, kw_only=True)
 class Form:
     """How a recipe is written: the dtype, a packing, the layout, and the kind of parameter that is drawn anew.
+
+    layout: mlx-lm's names ("saved"), the original checkpoint's ("hub"), or "drawn": names and shapes alone, whose
+    values whoever loads the folder draws on its device (`engine.Draw`), for models of real size that are only timed.
 
     mutate: a kind (see `kind_of`), whose parameters alone come from another seed; for the mutation test.
     """
@@ -172,6 +175,8 @@ def form_folder(recipe: Recipe, form: Form, root: Path | None = None) -> Path:
         raise errors.InvalidValue("quant", form.quant, ("None", *recipe.quants))
     here = Path(__file__).parent
     sources = [here / "recipe.py", here / "build_adapter.py"]
+    if form.layout == "drawn":
+        sources.append(here / "drawn_adapter.py")
     if form.layout == "hub" and recipe.hub is not None:
         sources.append(here.parent / (recipe.hub.split(":")[0].replace(".", "/") + ".py"))
     versions = [metadata.version(name) for name in ("mlx", "mlx-lm", "numpy")]

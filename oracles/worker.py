@@ -28,6 +28,7 @@ from oracles.contract import (
     DrawProbe,
     ForwardProbe,
     GenerateProbe,
+    HostProbe,
     LoadProbe,
     Probe,
     RowsProbe,
@@ -51,6 +52,7 @@ PROBES: dict[str, type] = {
     "generate": GenerateProbe,
     "time": TimeProbe,
     "forward": ForwardProbe,
+    "host": HostProbe,
     "batch": BatchProbe,
     "cache": CacheProbe,
     "rows": RowsProbe,
@@ -70,6 +72,8 @@ class Stack(Protocol):
     def time(self, probe: TimeProbe) -> Trace: ...
 
     def forward(self, probe: ForwardProbe) -> Trace: ...
+
+    def host(self, probe: HostProbe) -> Trace: ...
 
     def batch(self, probe: BatchProbe) -> Trace: ...
 
@@ -114,6 +118,8 @@ def answer(stack: Stack, request: Mapping[str, Any]) -> dict[str, Any]:
         trace = stack.batch(probe)
     elif isinstance(probe, ForwardProbe):
         trace = stack.forward(probe)
+    elif isinstance(probe, HostProbe):
+        trace = stack.host(probe)
     elif isinstance(probe, CacheProbe):
         trace = stack.cache(probe)
     elif isinstance(probe, RowsProbe | LoadProbe):

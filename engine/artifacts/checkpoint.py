@@ -1,4 +1,7 @@
-"""Reading a model folder in mlx-lm's format: config.json and model*.safetensors, checked for damage."""
+"""Reading a model folder in mlx-lm's format: config.json and model*.safetensors, checked for damage.
+
+A folder may say how its weights are drawn instead of holding them: see `engine.artifacts.drawn`.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from typing import Any
 import mlx.core as mx
 
 from engine.artifacts.cache import cache_folder, write_atomically
+from engine.artifacts.drawn import DRAWN, draw_weights, read_draw
 from engine.errors import CorruptFile, InvalidValue, ModelNotFound
 
 
@@ -47,8 +51,11 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """model*.safetensors, sorted; none, or one that the index names and that is absent, is `ModelNotFound`."""
+    """model*.safetensors, sorted, or drawn.json; none, or one that the index names and that is absent, is
+    `ModelNotFound`."""
     files = sorted(folder.glob("model*.safetensors"))
+    if not files and (folder / DRAWN).is_file():
+        return [folder / DRAWN]
     if not files:
         raise ModelNotFound(f"{folder}: no model*.safetensors")
     index = folder / "model.safetensors.index.json"
@@ -65,7 +72,10 @@ def weight_files(folder: Path) -> list[Path]:
 def read_weights(folder: Path) -> dict[str, mx.array]:
     """Every array of every weight file, by name. Truncated or damaged files are `CorruptFile`."""
     weights: dict[str, mx.array] = {}
-    for path in weight_files(folder):
+    files = weight_files(folder)
+    if files[0].name == DRAWN and (draw := read_draw(folder)) is not None:
+        return draw_weights(draw)
+    for path in files:
         _check_safetensors(path)
         try:
             arrays = _as_arrays(mx.load(str(path)))

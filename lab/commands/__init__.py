@@ -16,6 +16,7 @@ from engine import errors
 # name -> "module:entry point"
 COMMANDS = {
     "doctor": "lab.commands.doctor:run",
+    "selfcheck": "lab.commands.selfcheck:run",
     "models": "lab.commands.models:run",
     "convert": "lab.commands.convert:run",
     "generate": "lab.commands.generate:run",
@@ -37,6 +38,7 @@ COMMANDS = {
 # The commands that compute in this process or choose for their workers: the BLAS that each takes unless told.
 BLAS_DEFAULT = {
     "doctor": "auto",
+    "selfcheck": "bundled",
     "convert": "bundled",
     "generate": "auto",
     "chat": "auto",

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lab.commands import bench_batch, bench_kv, bench_workload, example
+from lab.commands import bench_batch, bench_device, bench_kv, bench_workload, example
 from lab.console import Output, progress_callback, wide_console
 from lab.flags import add_tier_flags, tier_kv
 
@@ -74,6 +74,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         epilog=example("frontier bench workload short-chat --launches 2", "frontier bench workload ragged"),
     )
     bench_workload.add_arguments(workload)
+    device = tasks.add_parser(
+        "device",
+        help="models of real shape drawn on a GPU, solo and in rows, over as many calls as it takes",
+        epilog=example("frontier bench device --minutes 10", "frontier bench device --report --out FOLDER"),
+    )
+    bench_device.add_arguments(device)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -82,8 +88,8 @@ def run(args: argparse.Namespace) -> int:
     from lab.lock import hold_timing
 
     out = Output(as_json=args.json)
-    if args.task == "batch" and args.bits:  # which measures no time
-        return bench_batch.run(args, out)
+    if (args.task == "batch" and args.bits) or (args.task == "device" and (args.plan or args.report)):  # no time
+        return TASKS[args.task](args, out)
     CHECKS[args.task](args)
     with hold_timing(f"frontier bench {args.task}"):
         return TASKS[args.task](args, out)
@@ -261,6 +267,7 @@ TASKS: dict[str, Callable[[argparse.Namespace, Output], int]] = {
     "kv": bench_kv.run,
     "batch": bench_batch.run,
     "workload": bench_workload.run,
+    "device": bench_device.run,
 }
 # What is refused before the machine is held: one that waits for it should not learn of a mistyped flag then.
 CHECKS: dict[str, Callable[[argparse.Namespace], object]] = {
@@ -270,4 +277,5 @@ CHECKS: dict[str, Callable[[argparse.Namespace], object]] = {
     "kv": bench_kv.read,
     "batch": bench_batch.read,
     "workload": bench_workload.check,
+    "device": bench_device.turns_of,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -19,6 +20,7 @@ HELP = "show device, versions, BLAS, compiler, memory, and what will be slow and
 EXAMPLE = "frontier doctor --json"
 
 DISTRIBUTIONS = ("mlx-frontier", "mlx", "mlx-lm", "mlx-optiq", "transformers", "tokenizers", "numpy")
+CUDA_BUILDS = ("mlx-cuda-13", "mlx-cuda-12")
 COMPILER_INSTALL = {"linux": "apt-get install g++", "darwin": "xcode-select --install"}
 LOW_MEMORY_BYTES = 4 * 10**9
 LOW_DISK_BYTES = 5 * 10**9
@@ -55,6 +57,11 @@ def findings(m: Any, *, openblas: str | None, nvidia: bool, memory_free: int, di
     elif linux_cpu:
         why = "MLX runs the C++ compiler for every new shape of a fused operation, a second or so each"
         found.append(Finding("first tokens of a process", why, ""))
+    if m.device == "cuda":
+        why = "MLX compiles a kernel for every new shape, seconds each, and keeps it for the machine's later processes"
+        found.append(Finding("first use of a shape", why, ""))
+        why = "masks and shared products change bits there: rows in packed caches, rings or states run one by one"
+        found.append(Finding("batches of such models", why, "frontier bench batch --bits"))
     if m.device == "cpu" and nvidia:
         why = "an NVIDIA GPU is here, but the CPU build of MLX is installed"
         found.append(Finding("everything", why, "make setup EXTRA=cuda"))
@@ -95,11 +102,20 @@ def report() -> dict[str, Any]:
     }
 
 
+def accelerator_line(m: Mapping[str, Any]) -> str:
+    """The GPU in words: name, memory, driver and MLX's build for it, each where it is known."""
+    cuda = next((f"{name} {v}" for name in CUDA_BUILDS if (v := _version(name))), None)
+    memory = size(m["accelerator_bytes"]) if m["accelerator_bytes"] else None
+    driver = f"driver {m['driver']}" if m["driver"] else None
+    return ", ".join(filter(None, (m["accelerator"], memory, driver, cuda)))
+
+
 def run(args: argparse.Namespace) -> int:
     out, doc = Output(as_json=args.json), report()
     m = doc["machine"]
     rows = [
         ("machine key", m["key"]),
+        *([("accelerator", accelerator_line(m))] if m["accelerator"] else []),
         ("device", f"{m['device']}, {m['cpu']}, {m['cores']} cores, load {doc['load_1min']:.2f}"),
         ("system", f"{m['os']}, Python {m['python']}"),
         ("versions", ", ".join(f"{name} {version or 'missing'}" for name, version in doc["versions"].items())),

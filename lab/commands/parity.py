@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 HELP = "run the engine and an oracle on the same probes now and compare every value"
 EXAMPLE = "frontier parity --model smollm2-135m-instruct --quick"
-SUITES = ("tiny", "kv", "batch", "model", "all")
+SUITES = ("tiny", "kv", "batch", "device", "model", "all")
 DEFAULT_MODEL = "smollm2-135m-instruct"
 
 
@@ -28,8 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--suite",
         choices=SUITES,
-        help="tiny seeded models, KV schemes and batches over tiny models, the model, or all (default: tiny)",
+        help="tiny seeded models, KV schemes and batches over tiny models, few shapes of every kind of graph for a GPU "
+        "(device), the model, or all (default: tiny)",
     )
+    parser.add_argument("--part", metavar="I/N", help="with --suite device: the I-th of N shares, to run beside others")
     parser.add_argument("--quick", action="store_true", help="a small part of the suite")
     parser.add_argument("--bisect", action="store_true", help="where a cell differs, find the first layer that does")
     parser.add_argument("--faults", action="store_true", help="show where the oracles themselves are wrong, live")
@@ -39,29 +41,34 @@ def run(args: argparse.Namespace) -> int:
     """Exit code 0 when no cell differs or failed, else 1."""
     out = Output(as_json=args.json)
     if args.faults:
-        if args.model or args.suite or args.quick or args.bisect:
+        if args.model or args.suite or args.quick or args.bisect or args.part:
             raise errors.InvalidValue("--faults", "given with other flags", "alone: its probes are fixed")
         return show_faults(out)
-    if args.model and args.suite in ("tiny", "kv", "batch"):
+    if args.part and args.suite != "device":
+        raise errors.InvalidValue("--part", args.part, "only with --suite device")
+    if args.model and args.suite in ("tiny", "kv", "batch", "device"):
         raise errors.InvalidValue("--suite", args.suite, "model or all together with --model")
     from lab.store import Store
     from oracles.batch_suite import batch_cells
+    from oracles.device_suite import device_cells
     from oracles.kv_suite import kv_cells
     from oracles.matrix import model_cells, tiny_cells
     from oracles.parity import BAD, run_cells
 
     suite = args.suite or ("model" if args.model else "tiny")
+    named = {suite} if suite != "all" else {"tiny", "kv", "batch", "model"}  # which hold all that device has, on a CPU
     Store.open().close()  # a database that cannot take the results is told of before minutes are spent on them
     started = time.monotonic()
     make: dict[str, Callable[..., list[Cell]]] = {
         "tiny": tiny_cells,
         "kv": kv_cells,
         "batch": batch_cells,
+        "device": partial(device_cells, part=part_of(args.part)),
         "model": partial(model_cells, args.model or DEFAULT_MODEL),
     }
     with progress_callback() as progress:
         progress("preparing models", 0, None)
-        parts = {name: cells_of(quick=args.quick) for name, cells_of in make.items() if suite in (name, "all")}
+        parts = {name: cells_of(quick=args.quick) for name, cells_of in make.items() if name in named}
         cells = [cell for part in parts.values() for cell in part]
         progress("preparing models", 1, 1)
         results = []
@@ -80,6 +87,16 @@ def run(args: argparse.Namespace) -> int:
     return 0 if ok else 1
 
 
+def part_of(text: str | None) -> tuple[int, int]:
+    """(which, of how many) of I/N; (1, 1) without. Errors: `InvalidValue`."""
+    if text is None:
+        return 1, 1
+    which, slash, count = text.partition("/")
+    if not (slash and which.isdecimal() and count.isdecimal() and 1 <= int(which) <= int(count)):
+        raise errors.InvalidValue("--part", text, "I/N with 1 <= I <= N")
+    return int(which), int(count)
+
+
 def keep(results: Sequence[CellResult], sizes: Mapping[str, int], args: argparse.Namespace) -> None:
     """Store what each suite said in the lab's database. sizes: the number of cells of each suite, in their order."""
     from lab.fingerprint import take
@@ -90,7 +107,8 @@ def keep(results: Sequence[CellResult], sizes: Mapping[str, int], args: argparse
     with Store.open() as store:
         for name, size in sizes.items():
             model = f" --model {args.model or DEFAULT_MODEL}" if name == "model" else f" --suite {name}"
-            command = f"frontier parity{model}{' --quick' if args.quick else ''} --blas {args.blas}"
+            share = f" --part {args.part}" if args.part else ""
+            command = f"frontier parity{model}{share}{' --quick' if args.quick else ''} --blas {args.blas}"
             part = results[begin : begin + size]
             record_suite(store, print_, name, command, args.blas, part, quick=args.quick)
             begin += size

@@ -34,6 +34,7 @@ SUITES = {
     "tiny": Known("families, dtypes, packings, chunks and schemes on tiny models", "frontier parity --suite tiny"),
     "kv": Known("every KV scheme that an oracle has, over every kind of cache", "frontier parity --suite kv"),
     "batch": Known("rows that come together, of every module", "frontier parity --suite batch"),
+    "device": Known("every kind of graph, dense and packed, in every batch mode", "frontier parity --suite device"),
     "model": Known("a real model", "frontier parity --suite model"),
     "architectures": Known("every module of mlx-lm in every form", "python -m oracles.arch --all --full --record"),
 }

@@ -1,0 +1,84 @@
+"""The cells of the device suite: shares make the whole, and each mode has its judge."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine import errors
+from lab.commands.parity import part_of
+from oracles import device_suite
+from oracles.contract import BatchProbe, Trace
+from oracles.device_suite import QUICK, ROWS, SOLO, device_cells
+from oracles.parity import LAB, Cell, _apart
+
+
+class Builder:
+    """Builds nothing."""
+
+    def __init__(self, _config: object) -> None:
+        pass
+
+    def __enter__(self) -> Builder:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        pass
+
+    def make(self, recipe: object, form: object) -> Path:
+        return Path(f"{recipe.config['model_type']}-{form}")  # type: ignore[attr-defined]
+
+
+@pytest.fixture(autouse=True)
+def _no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_suite, "Worker", Builder)
+
+
+def test_the_shares_are_the_whole_and_keep_models_together() -> None:
+    whole = device_cells(quick=False)
+    shares = [device_cells(quick=False, part=(i, 5)) for i in range(1, 6)]
+    assert sorted(map(repr, whole)) == sorted(repr(cell) for share in shares for cell in share)
+    models = [{cell.name.split(" ")[0] for cell in share} for share in shares]
+    assert sum(map(len, models)) == len(set().union(*models)) == len(SOLO)
+    assert {cell.name.split(" ")[0] for cell in device_cells(quick=True)} == set(QUICK)
+
+
+def test_every_mode_has_its_judge() -> None:
+    batches = [cell for cell in device_cells(quick=False) if isinstance(cell.probe, BatchProbe)]
+    judged = {
+        (dict(cell.levers)["batch_mode"], cell.reference, cell.probe.judge)  # type: ignore[union-attr]
+        for cell in batches
+    }
+    assert judged == {("invariant", "mlx-lm", "plain"), ("composition", "mlx-lm", "batch"), ("fast", LAB, "plain")}
+    assert {cell.name.split(" ")[0] for cell in batches} == set(ROWS)
+    # mlx-lm's batch is matched for rows that arrive together, and for no others.
+    staggered = [cell for cell in batches if len(set(cell.probe.joins)) > 1]  # type: ignore[union-attr]
+    assert {dict(cell.levers)["batch_mode"] for cell in staggered} == {"invariant"}
+    engine, oracle = batches[0].configs("bundled")
+    assert dict(engine.levers)
+    assert not oracle.levers
+
+
+def test_what_judges_is_said_where_the_oracle_s_batch_is_off_itself() -> None:
+    cell = next(c for c in device_cells(quick=True) if "composition" in c.name)
+    plain = next(c for c in device_cells(quick=True) if "invariant" in c.name)
+    trace = Trace({}, {"stack": "mlx-lm", "apart": {"row.1": 0.5}})
+    assert "compared with the batch" in _apart(cell, trace)
+    assert "which the rows are compared with" in _apart(plain, trace)
+    assert _apart(cell, Trace({}, {"stack": "mlx-lm"})) == ""
+
+
+def test_a_judge_and_a_part_that_are_not_there_are_refused() -> None:
+    with pytest.raises(errors.InvalidValue, match="judge"):
+        BatchProbe(rows=((1, 2),), joins=(0,), limits=(2,), judge="nobody")
+    assert part_of(None) == (1, 1)
+    assert part_of("3/8") == (3, 8)
+    for text in ("0/3", "4/3", "1", "a/b", "1/"):
+        with pytest.raises(errors.InvalidValue, match="--part"):
+            part_of(text)
+
+
+def test_cells_state_their_levers() -> None:
+    cell: Cell = next(c for c in device_cells(quick=True) if c.levers)
+    assert cell.config("bundled").levers == cell.levers
