@@ -218,7 +218,7 @@ class EngineStack:
 
 
 def engine_fields(levers: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """Levers and the bytes of a prefix cache as fields of the engine's configuration, numbers where a default is one."""
+    """Levers and a prefix cache's bytes as fields of the engine's configuration, numbers where a default is one."""
     numbers = [PREFIX_CACHE, *(name for name, lever in LEVERS.items() if isinstance(lever.default, int))]
     return {name: int(value) if name in numbers else value for name, value in levers}
 
