@@ -14,6 +14,7 @@ from engine.kv.storage import Parts
 
 # mlx-lm grows its caches by this many tokens; peak memory is compared with it (models/cache.py).
 STEP = 256
+SHORTEST = 32
 
 
 def grown(buffer: Parts | None, new: Parts, used: int) -> Parts:
@@ -25,12 +26,24 @@ def grown(buffer: Parts | None, new: Parts, used: int) -> Parts:
     return buffer if after == before else joined((part(buffer, 0, used), room(new, after - used)))
 
 
-def roomy(buffer: Parts, used: int) -> Parts:
-    """`buffer` with room for one token after `used`. It grows to whole steps wherever `used` is, so that few shapes
-    occur."""
-    if used < capacity(buffer):
-        return buffer
-    return joined((part(buffer, 0, used), room(buffer, whole_steps(used + 1) - used)))
+def roomy(buffer: Parts, used: int, after: int) -> Parts:
+    """`buffer` with room for more tokens after `used`: as it is where there is some, else for `after` in all."""
+    return buffer if used < capacity(buffer) else widened(buffer, used, after)
+
+
+def widened(buffer: Parts, used: int, after: int) -> Parts:
+    """The first `used` tokens with room for `after` in all."""
+    return joined((part(buffer, 0, used), room(buffer, after - used)))
+
+
+def stride(tokens: int) -> int:
+    """The steps in which room for so many tokens is made where every write copies it all: an eighth of them or so."""
+    return max(SHORTEST, (1 << tokens.bit_length()) // 8)
+
+
+def near(tokens: int) -> int:
+    """The least capacity of whole strides that has room for so many."""
+    return -(-tokens // stride(tokens)) * stride(tokens)
 
 
 def whole_steps(tokens: int) -> int:

@@ -42,7 +42,8 @@ class DenseKV(BufferedKV):
         assert self.keys is not None
         assert self.values is not None
         at = self.offset
-        self.keys, self.values = roomy(self.keys, at), roomy(self.values, at)
+        after = whole_steps(at + 1)
+        self.keys, self.values = roomy(self.keys, at, after), roomy(self.values, at, after)
         return at, 0 if self.window is None else max(at + 1 - self.window, 0), at + 1
 
     def counted(self, marks: tuple[int, ...], space: int, length: int) -> tuple[tuple[int, ...], int]:

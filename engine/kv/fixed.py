@@ -16,14 +16,13 @@ import mlx.core as mx
 
 from engine.kv.base import KVView, LayerCache
 from engine.kv.buffered import BufferedKV
-from engine.kv.buffers import capacity, part
+from engine.kv.buffers import capacity, near, part, stride
 from engine.kv.masks import Masks
 from engine.kv.padded import PaddedKV
 from engine.kv.rows import RowsKV, RowsState, RowsView, Slot
 from engine.kv.scheme import NATIVE, Scheme
 from engine.kv.storage import Parts
 
-SHORTEST = 32
 Held = tuple[mx.array | None, ...]
 Shape = tuple[tuple[int, ...], mx.Dtype]
 Holder = LayerCache | PaddedKV | RowsState
@@ -88,14 +87,14 @@ class FixedKV:
         )
         self._held[row] = buffers
         reach = min(self._places.reach, capacity(buffers))
-        near = buffers if reach == capacity(buffers) else part(buffers, 0, reach)
+        reached = buffers if reach == capacity(buffers) else part(buffers, 0, reach)
         seen, count = self._places.seen(row, keys.shape[0], self._group, reach), scheme.keys.count
 
         def visible(length: int, masks: Masks) -> mx.array:
             return seen
 
         offset = self.offset[row : row + keys.shape[0]]
-        return scheme.view(near[:count], near[count:], offset, visible, keys.dtype)
+        return scheme.view(reached[:count], reached[count:], offset, visible, keys.dtype)
 
     def held(self) -> list[Held]:
         """What each holder holds now."""
@@ -133,8 +132,7 @@ class Geometry:
     def of(cls, rows: int, layers: Sequence[Sequence[Holder]], keys: int) -> Geometry:
         """Of rows that see at most `keys` keys: they attend up to a quarter more, so that lengths share a trace."""
         shapes = tuple(tuple(_shape(holder) for holder in layer) for layer in layers)
-        step = max(SHORTEST, (1 << keys.bit_length()) // 8)
-        return cls(rows, shapes, -(-keys // step) * step)
+        return cls(rows, shapes, near(keys))
 
     def native(self) -> set[tuple[mx.Dtype, range, int]]:
         """Of keys and values in the model's dtype: (dtype, how many keys a row may see, how many it attends)."""
@@ -144,9 +142,8 @@ class Geometry:
                 if scheme is NATIVE and held[0] is not None:
                     shape, dtype = held[0]
                     reach = min(self.reach, shape[2])
-                    step = max(SHORTEST, (1 << self.reach.bit_length()) // 8)
                     # Each row's own buffers serve the shorter ones too.
-                    least = 1 if len(layer) > 1 else max(self.reach - step, 0) + 1
+                    least = 1 if len(layer) > 1 else max(self.reach - stride(self.reach), 0) + 1
                     found.add((dtype, range(min(least, reach), reach + 1), reach))
         return found
 

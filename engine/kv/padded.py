@@ -13,7 +13,7 @@ from functools import partial
 import mlx.core as mx
 
 from engine.kv.base import KVView, Offset, Offsets
-from engine.kv.buffers import capacity, grown, part, roomy, whole_steps, write
+from engine.kv.buffers import capacity, near, part, room, roomy, widened, write
 from engine.kv.dense import DenseKV
 from engine.kv.masks import Masks
 from engine.kv.plan import KVPlan
@@ -84,14 +84,17 @@ class PaddedKV:
         assert self._keys is not None
         assert self._values is not None
         end = self._end
-        self._keys, self._values = roomy(self._keys, end), roomy(self._values, end)
+        self._keys, self._values = roomy(self._keys, end, near(end + 1)), roomy(self._values, end, near(end + 1))
         first = 0 if self._window is None else max(end + 1 - self._window, 0)
         return [(end, max(pad, first), end + 1) for pad in self._pads]
 
     def append(self, keys: mx.array, values: mx.array) -> KVView:
         """Store row b of `keys`, `values` [B, K, L, D] behind row b's."""
         offset, start, end = self.offset, self._end, self._end + keys.shape[2]
-        self._keys, self._values = grown(self._keys, (keys,), start), grown(self._values, (values,), start)
+        if self._keys is None or self._values is None:
+            self._keys, self._values = room((keys,), near(end)), room((values,), near(end))
+        elif end > capacity(self._keys):
+            self._keys, self._values = (widened(buffer, start, near(end)) for buffer in (self._keys, self._values))
         write(self._keys, (keys,), start)
         write(self._values, (values,), start)
         self._end = end
@@ -139,7 +142,7 @@ class PaddedKV:
         if not begun:
             return None
         _, heads, _, dim = next(iter(begun.values())).shape
-        whole = mx.zeros((len(rows), heads, whole_steps(self._end + 1), dim), next(iter(begun.values())).dtype)
+        whole = mx.zeros((len(rows), heads, near(self._end + 1), dim), next(iter(begun.values())).dtype)
         for b, row in begun.items():
             pad = self._pads[b]
             whole[b : b + 1, :, pad : self._end] = row[:, :, : self._end - pad]
