@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from lab.frontier import AXES, NEW_FRONTIER_P
 from lab.metrics import TOO_WIDE, metric, show
@@ -172,3 +173,25 @@ def experiment_words(card: Scorecard) -> str:
 def all_notes(card: ModelCard) -> Sequence[str]:
     """Notes of the runs, and what is not shown."""
     return (*card.notes, *(f"Left out: {why}" for why in card.left_out))
+
+
+def zoo_words(card: Scorecard) -> tuple[str, bool]:
+    """(how many models of the zoo were checked, whether every claim of them holds)."""
+    untrue = [model.name for model in card.zoo if model.untrue]
+    if untrue:
+        return f"claims that do not hold of {', '.join(untrue)}", False
+    below = sum(bool(model.measured["below"]) for model in card.zoo)
+    some = f", {below} of them below a bar" if below else ""
+    return f"{len(card.zoo)} models{some}, every claim holds", True
+
+
+def zoo_feat(measured: Mapping[str, Any]) -> str:
+    """What a head, an adapter or a repeater of the zoo does, which has no column of its own."""
+    if "guessed" in measured:
+        return f"guesses {100 * measured['guessed']:.0f} % of the tokens after the next one"
+    if "repeated" in measured:
+        return f"says {100 * measured['repeated']:.0f} % of a passage that it has read before"
+    if "bits_per_byte_own" in measured:
+        own, base = measured["bits_per_byte_own"], measured["bits_per_byte_own_of_base"]
+        return f"{own:.3f} bits per byte of its style, {base:.3f} without it"
+    return ""

