@@ -20,6 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The actions `list`, `check`, `train` and `tokenizer`."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     listed = actions.add_parser("list", help="every model, as the table has it", epilog=example("frontier zoo list"))
+    listed.add_argument("--markdown", action="store_true", help="as Markdown, all that is known of each")
     check = actions.add_parser(
         "check",
         help="measure the stored weights again; exit code 1 and the claim where the table is not true",
@@ -56,10 +57,15 @@ def show(args: argparse.Namespace, out: Output) -> int:
     """The table, from what is stored."""
     from rich.table import Table
 
+    from lab.zoo.markdown import markdown
     from lab.zoo.recipe import recipes
     from lab.zoo.table import TABLE, read_table
 
     held = read_table(Path(args.table or TABLE))
+    if args.markdown:
+        out.line(markdown(recipes(), held))
+        out.document(held)
+        return 0
     made = Table(
         "model",
         "parameters",

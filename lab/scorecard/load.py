@@ -59,7 +59,8 @@ def load(store: Store, key: str, models: Sequence[str] = ()) -> Scorecard:
     names = {name for card in built for name in (card.model, card.timing_model)}
     facts = store.rows(MachineRow, key=key)[-1].facts
     dates = [run.started for runs, _ in cards for run in runs]
-    dates += [each.at for each in (*suites, *zoo)] + [session.facts["Started"] for session in sessions]
+    dates += [suite.at for suite in suites] + [session.facts["Started"] for session in sessions]
+    dates += [model.at for model in zoo]
     return Scorecard(
         machine_key=key,
         machine=facts,

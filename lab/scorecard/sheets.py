@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from lab.metrics import METRICS, metric, show, show_interval
 from lab.scorecard.card import Cell, Experiment, ModelCard, Point, Row, Score, Scorecard, Suite, ZooModel
-from lab.scorecard.words import decides, zoo_feat
+from lab.scorecard.words import decides
+from lab.zoo.markdown import feat
 
 Value = float | int | str | bool | None
 
@@ -357,7 +358,7 @@ def _zoo_row(model: ZooModel, skills: Sequence[str]) -> tuple[Entry, ...]:
         Entry("–" if bits is None else f"{bits:.3f}", bits),
         Entry("–" if bits is None else f"{model.baseline:.3f}", None if bits is None else model.baseline),
         *(Entry("–" if value is None else f"{value:.0f}", value) for value in percent),
-        said(zoo_feat(held)),
+        said(feat(held)),
         said(", ".join(held["below"])),
         Entry(str(len(model.untrue)), len(model.untrue), under=model.untrue, alarm=bool(model.untrue)),
         said(model.size),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from lab.frontier import AXES, NEW_FRONTIER_P
 from lab.metrics import TOO_WIDE, metric, show
@@ -183,15 +182,3 @@ def zoo_words(card: Scorecard) -> tuple[str, bool]:
     below = sum(bool(model.measured["below"]) for model in card.zoo)
     some = f", {below} of them below a bar" if below else ""
     return f"{len(card.zoo)} models{some}, every claim holds", True
-
-
-def zoo_feat(measured: Mapping[str, Any]) -> str:
-    """What a head, an adapter or a repeater of the zoo does, which has no column of its own."""
-    if "guessed" in measured:
-        return f"guesses {100 * measured['guessed']:.0f} % of the tokens after the next one"
-    if "repeated" in measured:
-        return f"says {100 * measured['repeated']:.0f} % of a passage that it has read before"
-    if "bits_per_byte_own" in measured:
-        own, base = measured["bits_per_byte_own"], measured["bits_per_byte_own_of_base"]
-        return f"{own:.3f} bits per byte of its style, {base:.3f} without it"
-    return ""

