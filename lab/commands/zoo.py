@@ -109,18 +109,20 @@ def check(args: argparse.Namespace, out: Output) -> int:
     from lab.scorecard.zoo import ZooRun
     from lab.store import Store
     from lab.zoo.measure import SIZES, make_yardstick, measure
-    from lab.zoo.table import TABLE, below_bar, read_table, record, same, untrue
+    from lab.zoo.table import TABLE, below_bar, perplexity, read_table, record, same, untrue
     from lab.zoo.text import read_articles
 
     which, weights, table = "quick" if args.quick else "full", Path(args.weights), Path(args.table or TABLE)
     held = read_table(table)
     chosen = asked(args, which, held)
     yardstick = make_yardstick(read_articles(), weights, SIZES[which])
-    baseline, said = yardstick.baseline(), held["baseline"].get(which)
+    baseline, said, sizes = yardstick.baseline(), held["baseline"].get(which), yardstick.text()
     out.line(f"order-3 byte n-gram: {baseline:.4f} bits per byte")
     rows, wrong = {}, []
     if not args.record and not same(said, baseline, 0.0):
         wrong.append(f"the n-gram's bits per byte: the table says {said}, measured {baseline}")
+    if not args.record and held.get("text", {}).get(which) != sizes:
+        wrong.append(f"the held-out text: the table says {held.get('text', {}).get(which)}, it has {sizes}")
     with Store.open(args.db) as store:
         kept = ZooRun(store, take(), which, baseline)
         for recipe in chosen:
@@ -131,10 +133,10 @@ def check(args: argparse.Namespace, out: Output) -> int:
             tell(recipe.name, row, out)
             found: list[str] = []
             if args.record:
-                record(recipe.name, which, row, baseline, table)
+                record(recipe.name, which, row, baseline, sizes, table)
             else:
                 found += untrue(held["models"].get(recipe.name, {}).get(which), row, SIZES[which].items)
-            kept.keep(recipe, command_of(recipe.name, args), row, found)
+            kept.keep(recipe, command_of(recipe.name, args), row | {"perplexity": perplexity(row, sizes)}, found)
             wrong += [f"{recipe.name}: {line}" for line in found]
     for line in wrong:
         out.line(f"not true: {line}")

@@ -329,6 +329,7 @@ def zoo_table(zoo: Sequence[ZooModel]) -> Table:
         Column("model", "model"),
         Column("parameters", "parameters"),
         Column("bytes", "bytes", "less is better"),
+        Column("perplexity", "perplexity", "less is better"),
         Column("bits_per_byte", "bits per byte", "less is better"),
         Column("ngram_bits_per_byte", "of the n-gram", "less is better"),
         *(Column(skill, f"{skill}, %", "more is better") for skill in skills),
@@ -349,12 +350,13 @@ def zoo_table(zoo: Sequence[ZooModel]) -> Table:
 def _zoo_row(model: ZooModel, skills: Sequence[str]) -> tuple[Entry, ...]:
     held = model.measured
     shares = held.get("skills", {})
-    count, bits = held.get("parameters"), held.get("bits_per_byte")
+    count, bits, perplexity = held.get("parameters"), held.get("bits_per_byte"), held.get("perplexity")
     percent = [100 * shares[skill] if skill in shares else None for skill in skills]
     return (
         Entry(model.name, model.name, under=(model.about,)),
         Entry("–" if count is None else f"{count:,}", count),
         Entry(f"{held['bytes']:,}", held["bytes"]),
+        Entry("–" if perplexity is None else f"{perplexity:.2f}", perplexity),
         Entry("–" if bits is None else f"{bits:.3f}", bits),
         Entry("–" if bits is None else f"{model.baseline:.3f}", None if bits is None else model.baseline),
         *(Entry("–" if value is None else f"{value:.0f}", value) for value in percent),

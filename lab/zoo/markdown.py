@@ -7,9 +7,9 @@ from typing import Any
 
 from lab.console import size
 from lab.zoo.recipe import Recipe
-from lab.zoo.table import SKILL_BAR
+from lab.zoo.table import SKILL_BAR, perplexity
 
-HEAD = ("model", "parameters", "bytes", "bits per byte")
+HEAD = ("model", "parameters", "bytes", "perplexity", "bits per byte")
 ABOUT = "what it is"
 
 
@@ -33,8 +33,9 @@ def markdown(known: Mapping[str, Recipe], held: Mapping[str, Any]) -> str:
     skilled = {name: row for name, row in shown.items() if "skills" in row}
     skills = list(dict.fromkeys(skill for row in skilled.values() for skill in row["skills"]))
     star = {name: "" if "full" in held["models"][name] else " *" for name in shown}
+    sizes = {name: held["text"]["quick" if star[name] else "full"] for name in shown}
     first = [
-        [name + star[name], *_sizes(row), f"{row['bits_per_byte']:.3f}", *_shares(row, skills), known[name].about]
+        [name + star[name], *_sizes(row), *_costs(row, sizes[name]), *_shares(row, skills), known[name].about]
         for name, row in skilled.items()
     ]
     rest = [
@@ -52,6 +53,11 @@ def _row(rows: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 def _sizes(row: Mapping[str, Any]) -> list[str]:
     return [f"{row['parameters']:,}" if "parameters" in row else "", size(row["bytes"])]
+
+
+def _costs(row: Mapping[str, Any], text: Mapping[str, int]) -> list[str]:
+    """Perplexity and bits per byte."""
+    return [f"{perplexity(row, text):.2f}", f"{row['bits_per_byte']:.3f}"]
 
 
 def _shares(row: Mapping[str, Any], skills: Sequence[str]) -> list[str]:

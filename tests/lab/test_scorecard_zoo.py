@@ -31,6 +31,7 @@ def store(tmp_path: Path) -> Store:
 def found(**changes: Any) -> dict[str, Any]:
     return {
         "bits_per_byte": 1.5,
+        "perplexity": 22.0,
         "parameters": 853632,
         "bytes": 1712110,
         "sha256": "a" * 64,
@@ -73,6 +74,7 @@ def test_every_file_says_what_was_measured(store: Store) -> None:
     files = {name: body.decode() for name, body in render(load(store, KEY)).items() if not name.endswith("png")}
     adapter, model = csv.DictReader(io.StringIO(files["zoo.csv"]))
     assert (model["model"], model["copy"], model["recall"], model["untrue"]) == ("qwen3-1m", "100.0", "25.0", "0")
+    assert model["perplexity"] == "22.0"
     assert (model["bits_per_byte"], model["ngram_bits_per_byte"], model["command"]) == ("1.5", "2.5", COMMAND)
     assert (adapter["recall"], adapter["untrue"]) == ("", "1")
     for text in (files["scorecard.html"], files["scorecard.md"]):

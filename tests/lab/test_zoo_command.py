@@ -84,6 +84,12 @@ def test_bars() -> None:
     assert table.below_bar(adapter, {"bits_per_byte_own": 2.0, "bits_per_byte_own_of_base": 2.0}, 2.5) != []
 
 
+def test_perplexity_is_that_of_a_token() -> None:
+    """Three bytes a token: 2 to the power of three times the bits of a byte. A head has no text of its own."""
+    assert table.perplexity(row(), {"bytes": 300, "tokens": 100}) == pytest.approx(2**4.5, rel=1e-12)
+    assert table.perplexity({"guessed": 0.4}, {"bytes": 300, "tokens": 100}) is None
+
+
 def test_how_far_a_share_may_differ() -> None:
     """By one question, in neither direction by two."""
     stored = row(skills={"copy": 1.0, "recall": 0.5})
