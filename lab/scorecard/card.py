@@ -193,6 +193,25 @@ class Score:
 
 
 @dataclass(frozen=True)
+class ZooModel:
+    """A model of the zoo as `frontier zoo check` found it. size: how much was measured, "full" or "quick"; baseline:
+    the byte n-gram's bits per byte of the same text; measured: as a row of the zoo's table; untrue: its claims that do
+    not hold."""
+
+    name: str
+    about: str
+    size: str
+    baseline: float
+    measured: Mapping[str, Any]
+    untrue: tuple[str, ...]
+    run: str
+    at: str
+    command: str
+    code: str
+    machine_key: str
+
+
+@dataclass(frozen=True)
 class Scorecard:
     """The page of one machine key. `date`: of the newest thing on it, so that one database gives one page."""
 
@@ -205,6 +224,7 @@ class Scorecard:
     sessions: tuple[LabSession, ...]
     scores: tuple[Score, ...]
     notes: tuple[str, ...] = ()
+    zoo: tuple[ZooModel, ...] = ()
 
     @property
     def runs(self) -> list[Run]:

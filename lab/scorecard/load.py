@@ -13,6 +13,7 @@ from lab.scorecard.pools import usable
 from lab.scorecard.runs import NothingMeasured, Run, machine_keys, read_runs, require_key
 from lab.scorecard.scores import read_scores
 from lab.scorecard.suites import read_suites
+from lab.scorecard.zoo import checked_here, read_zoo
 from lab.store import Store
 from lab.tables import MachineRow
 
@@ -28,7 +29,7 @@ def keys_to_show(store: Store, key: str | None, models: Sequence[str] = ()) -> l
     if key is not None:
         require_key(store, key)
         return [key]
-    shown = [each for each in machine_keys(store) if read_runs(store, each) or read_experiments(store, each)[1]]
+    shown = [each for each in machine_keys(store) if has_something(store, each)]
     if not shown:
         raise NothingMeasured(f"{store.url}: no run of the scorecard and no decision in it yet; run: {MEASURE}")
     names = {each: {n for run in read_runs(store, each) for n in (run.model, run.timing_model)} for each in shown}
@@ -37,6 +38,11 @@ def keys_to_show(store: Store, key: str | None, models: Sequence[str] = ()) -> l
         known = sorted(set().union(*names.values()))
         raise errors.UnknownField("models measured on one machine", " ".join(models), known or ["none yet"])
     return fitting
+
+
+def has_something(store: Store, key: str) -> bool:
+    """Whether a page of this machine key would hold more than what other machines said."""
+    return bool(read_runs(store, key) or read_experiments(store, key)[1] or checked_here(store, key))
 
 
 def load(store: Store, key: str, models: Sequence[str] = ()) -> Scorecard:
@@ -49,11 +55,12 @@ def load(store: Store, key: str, models: Sequence[str] = ()) -> Scorecard:
     built = [card for _, card in cards if card is not None]
     lost = [usable(run) for runs, card in cards if card is None for run in runs]
     experiments, sessions = read_experiments(store, key)
-    suites = read_suites(store, key)
+    suites, zoo = read_suites(store, key), read_zoo(store, key)
     names = {name for card in built for name in (card.model, card.timing_model)}
     facts = store.rows(MachineRow, key=key)[-1].facts
     dates = [run.started for runs, _ in cards for run in runs]
     dates += [suite.at for suite in suites] + [session.facts["Started"] for session in sessions]
+    dates += [model.at for model in zoo]
     return Scorecard(
         machine_key=key,
         machine=facts,
@@ -63,6 +70,7 @@ def load(store: Store, key: str, models: Sequence[str] = ()) -> Scorecard:
         experiments=tuple(experiments),
         sessions=tuple(sessions),
         scores=tuple(read_scores(store, names)),
+        zoo=tuple(zoo),
         notes=tuple(lost) if built or not lost else (*lost, f"No recipe was measured to its end; run: {MEASURE}"),
     )
 

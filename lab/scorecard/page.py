@@ -30,6 +30,7 @@ from lab.scorecard.sheets import (
     run_anchor,
     scores_table,
     volume_table,
+    zoo_table,
 )
 
 SAMPLE_COLUMNS = ("decode_tok_s", "prefill_tok_s", "ttft_ms", "peak_bytes", "rss_bytes", "kv_bytes")
@@ -160,6 +161,8 @@ def render_html(card: Scorecard, drawings: Mapping[str, Sequence[Drawing]]) -> s
         parity=Marked.of(parity_table(card.suites)),
         experiments=Marked.of(experiments_table(card.experiments)),
         scores=Marked.of(scores_table(card.scores)) if card.scores else None,
+        zoo=Marked.of(zoo_table(card.zoo)) if card.zoo else None,
+        zoo_words=words.zoo_words(card),
         runs=[(run_anchor(run.uid), run, run_commands(run), run_facts(run)) for run in card.runs],
         sample_columns=SAMPLE_COLUMNS,
         show=show,

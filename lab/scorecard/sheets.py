@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lab.metrics import METRICS, metric, show, show_interval
-from lab.scorecard.card import Cell, Experiment, ModelCard, Point, Row, Score, Scorecard, Suite
+from lab.scorecard.card import Cell, Experiment, ModelCard, Point, Row, Score, Scorecard, Suite, ZooModel
 from lab.scorecard.words import decides
+from lab.zoo.markdown import feat
 
 Value = float | int | str | bool | None
 
@@ -321,8 +322,58 @@ def _score_row(score: Score) -> tuple[Entry, ...]:
     )
 
 
+def zoo_table(zoo: Sequence[ZooModel]) -> Table:
+    """One row a model of the zoo."""
+    skills = list(dict.fromkeys(skill for model in zoo for skill in model.measured.get("skills", {})))
+    columns = (
+        Column("model", "model"),
+        Column("parameters", "parameters"),
+        Column("bytes", "bytes", "less is better"),
+        Column("perplexity", "perplexity", "less is better"),
+        Column("bits_per_byte", "bits per byte", "less is better"),
+        Column("ngram_bits_per_byte", "of the n-gram", "less is better"),
+        *(Column(skill, f"{skill}, %", "more is better") for skill in skills),
+        Column("feat", "other", words=True),
+        Column("below", "below the bar", words=True),
+        Column("untrue", "claims untrue", "less is better"),
+        Column("size", "measured"),
+        Column("at", "when"),
+        Column("code", "commit"),
+        Column("machine", "machine key"),
+        Column("command", "command", words=True),
+    )
+    note = "Trained here, so that KL, perplexity and scores mean something. The n-gram is of order 3, by byte, over "
+    note += "the same training text. Quick: on a part of the text and of the questions, with bits per byte of its own."
+    return Table("zoo", "Zoo of trained models", columns, tuple(_zoo_row(model, skills) for model in zoo), note)
+
+
+def _zoo_row(model: ZooModel, skills: Sequence[str]) -> tuple[Entry, ...]:
+    held = model.measured
+    shares = held.get("skills", {})
+    count, bits, perplexity = held.get("parameters"), held.get("bits_per_byte"), held.get("perplexity")
+    percent = [100 * shares[skill] if skill in shares else None for skill in skills]
+    return (
+        Entry(model.name, model.name, under=(model.about,)),
+        Entry("–" if count is None else f"{count:,}", count),
+        Entry(f"{held['bytes']:,}", held["bytes"]),
+        Entry("–" if perplexity is None else f"{perplexity:.2f}", perplexity),
+        Entry("–" if bits is None else f"{bits:.3f}", bits),
+        Entry("–" if bits is None else f"{model.baseline:.3f}", None if bits is None else model.baseline),
+        *(Entry("–" if value is None else f"{value:.0f}", value) for value in percent),
+        said(feat(held)),
+        said(", ".join(held["below"])),
+        Entry(str(len(model.untrue)), len(model.untrue), under=model.untrue, alarm=bool(model.untrue)),
+        said(model.size),
+        said(model.at[:16].replace("T", " ")),
+        said(model.code),
+        said(model.machine_key),
+        said(model.command),
+    )
+
+
 def tables(card: Scorecard) -> list[Table]:
     """Every table, in the order of the page."""
     found = [make(each) for each in card.models for make in (recipes_table, volume_table, history_table)]
     found += [parity_table(card.suites), experiments_table(card.experiments)]
-    return [*found, scores_table(card.scores)] if card.scores else found
+    found += [scores_table(card.scores)] if card.scores else []
+    return [*found, zoo_table(card.zoo)] if card.zoo else found

@@ -23,6 +23,7 @@ from lab.scorecard.words import (
     page_headline,
     parity_words,
     sizes_words,
+    zoo_words,
 )
 
 
@@ -49,6 +50,7 @@ def render_markdown(card: Scorecard) -> str:
     """The page as Markdown."""
     lines = [f"# {page_headline(card)}", "", f"Machine {card.machine_key}, {card.date[:16].replace('T', ' ')} UTC.", ""]
     lines += [f"- Parity: {parity_words(card)[0]}", f"- Experiments: {experiment_words(card)}"]
+    lines += [f"- Zoo: {zoo_words(card)[0]}"] if card.zoo else []
     lines += [f"- Note: {note}" for note in card.notes] + [""]
     for model in card.models:
         lines += [f"# {model.label}: {headline(model)}", ""]
@@ -147,6 +149,7 @@ def document(card: Scorecard) -> dict[str, Any]:
         "parity": {"ok": ok, "words": words, "suites": [asdict(suite) for suite in card.suites]},
         "experiments": [asdict(each) | {"open": each.open} for each in card.experiments],
         "scores": [asdict(score) for score in card.scores],
+        "zoo": [asdict(model) for model in card.zoo],
         "notes": list(card.notes),
     }
 

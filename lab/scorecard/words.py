@@ -172,3 +172,13 @@ def experiment_words(card: Scorecard) -> str:
 def all_notes(card: ModelCard) -> Sequence[str]:
     """Notes of the runs, and what is not shown."""
     return (*card.notes, *(f"Left out: {why}" for why in card.left_out))
+
+
+def zoo_words(card: Scorecard) -> tuple[str, bool]:
+    """(how many models of the zoo were checked, whether every claim of them holds)."""
+    untrue = [model.name for model in card.zoo if model.untrue]
+    if untrue:
+        return f"claims that do not hold of {', '.join(untrue)}", False
+    below = sum(bool(model.measured["below"]) for model in card.zoo)
+    some = f", {below} of them below a bar" if below else ""
+    return f"{len(card.zoo)} models{some}, every claim holds", True

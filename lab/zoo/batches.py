@@ -20,6 +20,7 @@ PASSAGE = (24, 160)  # tokens of a passage that is repeated
 SHARES = {"recall": 7, "addition": 6, "copy": 3, "brackets": 3, "json": 3, "chat": 2}
 KINDS = tuple(kind for kind, share in SHARES.items() for _ in range(share))
 FOCUS = {"recall": (1, 4), "copy": (1, 8)}  # parts of a batch of `Focused`
+WIDER_FOCUS = {"recall": (7, 32), "copy": (5, 64), "json": (5, 64)}  # and of `Widened`
 DENSE_FROM, DENSE_UNTIL = 0.1, 1500  # the share of a kind's rows that it begins with, and the step that has them all
 
 
@@ -95,15 +96,16 @@ class Focused(Mixed):
     question stands near what it asks about, so that what has to be found is found sooner."""
 
     emphasis = 2.0
+    focus = FOCUS
 
     def __init__(self, data: TrainingData, size: int, seed: int) -> None:
         super().__init__(data, size, seed)
-        self._counts = {kind: size * part // whole for kind, (part, whole) in FOCUS.items()}
+        self._counts = {kind: size * part // whole for kind, (part, whole) in self.focus.items()}
         self.skills = size * SKILL_PART // (TEXT_PART + SKILL_PART) + size // 8
         self.texts = size - self.skills
         kinds = np.array(KINDS)[np.arange(len(data.rows)) % len(KINDS)]
         dense = np.argsort(-data.answers.sum(axis=1), kind="stable")
-        self._ordered = {kind: dense[kinds[dense] == kind] for kind in FOCUS}
+        self._ordered = {kind: dense[kinds[dense] == kind] for kind in self.focus}
 
     def _picked(self, step: int, random: np.random.Generator) -> NDArray[np.intp]:
         share = min(1.0, DENSE_FROM + (1 - DENSE_FROM) * step / DENSE_UNTIL)
@@ -113,6 +115,12 @@ class Focused(Mixed):
             parts.append(rows[random.integers(0, max(1, int(share * len(rows))), count)])
         others = self.skills - sum(self._counts.values())
         return np.concatenate([*parts, random.integers(0, len(self._data.rows), others, dtype=np.intp)])
+
+
+class Widened(Focused):
+    """The same with JSON among what there is more of: a model that only sees recall and copying forgets to quote."""
+
+    focus = WIDER_FOCUS
 
 
 class Windows:

@@ -21,11 +21,11 @@ from engine import (
     train_model,
     train_mtp,
 )
-from lab.zoo.batches import Focused, Mixed, Repeats, TrainingData, Windows
+from lab.zoo.batches import Focused, Mixed, Repeats, TrainingData, Widened, Windows
 from lab.zoo.recipe import FIRST_WARM_UP, LATER_WARM_UP, Recipe, Stage
 
 Make = Callable[[TrainingData, int, int], Callable[[int], tuple[Any, Any]]]
-BATCHES: dict[str, Make] = {"mixed": Mixed, "focused": Focused, "repeats": Repeats}
+BATCHES: dict[str, Make] = {"mixed": Mixed, "focused": Focused, "widened": Widened, "repeats": Repeats}
 Report = Callable[[int, int | None, float], None]
 
 

@@ -58,6 +58,11 @@ class Yardstick:
         cut = [ids[start : start + ROW] for start in range(0, len(ids) - 1, ROW - 1)]
         return cut, sum(len(text.encode()) for text in texts)
 
+    def text(self) -> dict[str, int]:
+        """Bytes of the held-out text, and the tokens of it that a model is asked for."""
+        cut, count = self.windows()
+        return {"bytes": count, "tokens": sum(len(window) - 1 for window in cut)}
+
     def questions(self, skill: str) -> list[Item]:
         """Of a skill; the filler is held-out text."""
         made = []

@@ -8,6 +8,7 @@ table as measured, and named in `below`; a model that is better or worse than it
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,12 +31,21 @@ def write_table(table: Mapping[str, Any], path: Path = TABLE) -> None:
     path.write_text(json.dumps(table, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def record(name: str, which: str, row: Mapping[str, Any], baseline: float, path: Path = TABLE) -> None:
+def record(
+    name: str, which: str, row: Mapping[str, Any], baseline: float, text: Mapping[str, int], path: Path = TABLE
+) -> None:
     """One row, written at once: a run that ends early keeps what it has measured."""
     held = read_table(path)
     held["baseline"][which] = baseline
+    held.setdefault("text", {})[which] = dict(text)
     held["models"].setdefault(name, {})[which] = dict(row)
     write_table(held, path)
+
+
+def perplexity(row: Mapping[str, Any], text: Mapping[str, int]) -> float | None:
+    """Of a token of the held-out text, from the bits per byte; None of a head, which has none."""
+    bits = row.get("bits_per_byte")
+    return None if bits is None else math.exp(bits * math.log(2) * text["bytes"] / text["tokens"])
 
 
 def below_bar(recipe: Recipe, row: Mapping[str, Any], baseline: float) -> list[str]:

