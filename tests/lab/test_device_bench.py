@@ -19,6 +19,7 @@ from lab.console import Output
 from lab.device_bench import DISCARDED, Taking, expected_s, launch_of
 from lab.device_ceilings import count
 from lab.device_ledger import DeviceRun, Setup, export, take_in, taken, write_export
+from lab.device_parity import export_cells, parity_lines
 from lab.device_plan import AA_LAUNCHES, FAST, LEAN, LOOKS, Cell, Group, Turn, make_turns
 from lab.device_report import Report, read_report
 from lab.device_words import markdown
@@ -255,6 +256,34 @@ def test_samples_travel_to_another_database_once(store: Store, tmp_path: Path) -
     (tmp_path / "bad.jsonl").write_text('{"format": "another"}\n', encoding="utf-8")
     with pytest.raises(errors.CorruptFile, match="another"):
         take_in(store, tmp_path / "bad.jsonl")
+
+
+def parity_cell(store: Store, status: str, at: str, **cell: object) -> None:
+    from lab.tables import CodeRow, MachineRow, ParityCellRow
+
+    machine = store.once(MachineRow(key=KEY, sha256="m", facts={}), sha256="m")
+    code = store.once(CodeRow(sha256="c", git_sha="f" * 40, dirty=False, diff_sha256=""), sha256="c")
+    document = {"suite": "device", "model": "llama", "dtype": "bfloat16", "kv": "native", "kind": "forced"}
+    document |= {"reference": "mlx-lm", "why": "", "difference": None, "bisect": None} | cell
+    store.add(ParityCellRow(machine_id=machine, code_id=code, at=at, cell=document, status=status))
+
+
+def test_parity_cells_travel_too_and_the_newest_of_each_counts(store: Store, tmp_path: Path) -> None:
+    gap = {"tensor": "logits", "why": "values differ", "max_abs_diff": 0.5}
+    parity_cell(store, "differs", "1", difference=gap)
+    parity_cell(store, "equal", "2")
+    parity_cell(store, "differs", "2", model="qwen3 ragged composition", difference=gap)
+    parity_cell(store, "equal", "2", suite="tiny", model="other")
+    write_export(tmp_path / "parity.jsonl", export_cells(store, KEY))
+    with Store.open(f"sqlite:///{tmp_path / 'other.sqlite'}") as other:
+        assert take_in(other, tmp_path / "parity.jsonl") == (3, 0)
+        assert take_in(other, tmp_path / "parity.jsonl") == (0, 3)
+        cells = export_cells(other, KEY)
+    page = "\n".join(parity_lines(cells))
+    assert "2 cells of `frontier parity --suite device`: 1 differs, 1 equal" in page
+    assert "| llama | bfloat16 | 1 | – |  |" in page
+    assert "| qwen3 | bfloat16 | 0 | 1 differs | logits: values differ, max diff 0.5 |" in page
+    assert parity_lines([]) == ["Not run."]
 
 
 def test_the_pages_name_what_ran_and_what_did_not(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
