@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import itertools
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from types import TracebackType
@@ -43,7 +42,7 @@ from engine.method.rehearse import rehearse
 from engine.sample.argmax import unfit_for_normalised
 from engine.sched.admission import Admission, kv_limit
 from engine.sched.loop import Loop
-from engine.sched.modes import fit_of, resolve_mode, shared_tokens
+from engine.sched.modes import fit_of, prompt_share, resolve_mode
 from engine.sched.policy import Limits
 from engine.sched.scheduler import Bounds, Scheduler, TurnLog
 from engine.sched.scoring import check_scored, score_rows
@@ -155,7 +154,7 @@ class Engine:
             normalised=config.argmax == "normalised",
             prefixes=self._prefixes,
         )
-        share = sys.maxsize if exact else shared_tokens(self.machine.blas, self.parameters, config.prefill_chunk)
+        share = prompt_share(mode, device, self.machine.blas, self.parameters, config.prefill_chunk)
         share = share if method.joint else 0
         limits = Limits(rows=config.batch, kv_bytes=kv_limit(config, self.weights_bytes, self._beside), prefill=share)
         return Scheduler(method, limits, Bounds(waiting=config.queue, idle_s=config.idle_s))

@@ -20,12 +20,15 @@ from engine import errors
 from lab.batch_bench import BatchSample
 from lab.bench_tables import BenchEventRow, BenchRunRow, BenchSampleRow
 from lab.device_bench import arms_of
+from lab.device_parity import FORMAT as PARITY_FORMAT
+from lab.device_parity import take_in_cells
 from lab.device_plan import Cell, Turn
 from lab.fingerprint import Fingerprint, stated
 from lab.judge import document
 from lab.measure import group_quads
 from lab.paired import QUADS_PER_LAUNCH
 from lab.record import add_code, add_env, add_machine
+from lab.scrub import scrub
 from lab.store import Store, digest, now
 from lab.tables import CodeRow, EnvRow, MachineRow
 
@@ -165,7 +168,7 @@ def export(store: Store, machine_key: str) -> list[dict[str, Any]]:
         if run.machine_id in machines:
             rows = {"machine": machines[run.machine_id], "env": envs[run.env_id], "code": codes[run.code_id]}
             found.append(
-                {"format": FORMAT, "run": _plain(run)}
+                {"format": FORMAT, "run": _plain(run) | {"command": scrub(run.command)}}
                 | {name: _plain(row) for name, row in rows.items()}
                 | {"events": [_plain(row) for row in store.rows(BenchEventRow, run_id=run.id)]}
                 | {"samples": [_plain(row) for row in store.rows(BenchSampleRow, run_id=run.id)]}
@@ -174,28 +177,30 @@ def export(store: Store, machine_key: str) -> list[dict[str, Any]]:
 
 
 def write_export(path: Path, runs: Sequence[Mapping[str, Any]]) -> None:
-    """One run a line."""
+    """One document a line."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(run, sort_keys=True) + "\n" for run in runs), encoding="utf-8")
 
 
 def take_in(store: Store, path: Path) -> tuple[int, int]:
-    """Put the runs of an exported file into the database; (new, known already).
+    """Put the runs, or the parity cells, of an exported file into the database; (new, known already).
 
     Errors: `CorruptFile` for another file; nothing of it is then taken in.
     """
     try:
-        runs = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        wrong = next((run.get("format") for run in runs if run.get("format") != FORMAT), None)
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        formats = {str(row.get("format")) for row in rows}
     except (ValueError, AttributeError) as error:
         raise errors.CorruptFile(path, f"not runs of a device bench: {error}") from error
-    if wrong is not None or not runs:
-        raise errors.CorruptFile(path, f"not runs of a device bench: format {wrong!r} instead of {FORMAT!r}")
+    if formats == {PARITY_FORMAT}:
+        return take_in_cells(store, rows)
+    if formats != {FORMAT}:
+        raise errors.CorruptFile(path, f"not runs of a device bench: formats {sorted(formats)} instead of {FORMAT!r}")
     known = {row.uid for row in store.rows(BenchRunRow)}
-    fresh = [run for run in runs if run["run"]["uid"] not in known]
+    fresh = [run for run in rows if run["run"]["uid"] not in known]
     for run in fresh:
         _take_in(store, run)
-    return len(fresh), len(runs) - len(fresh)
+    return len(fresh), len(rows) - len(fresh)
 
 
 def _take_in(store: Store, run: Mapping[str, Any]) -> None:

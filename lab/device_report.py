@@ -19,6 +19,7 @@ from lab.device_plan import AA_LAUNCHES, LOOKS, Cell, make_turns
 from lab.graph_bench import Limits, geometric_mean
 from lab.measure import full_launches, group_quads
 from lab.paired import QUADS_PER_LAUNCH
+from lab.scrub import scrub
 from lab.stats import launch_means, t_bounds, take_look, wilcoxon_two_sided
 from lab.store import Store
 from lab.tables import CodeRow, EnvRow, MachineRow
@@ -100,7 +101,7 @@ def _run(store: Store, run: BenchRunRow) -> dict[str, Any]:
     source = f"{code.git_sha[:12]}{' (dirty)' if code.dirty else ''}"
     names = ("mlx", "mlx-lm")
     versions = {"python": env.python} | {name: env.packages.get(name, "") for name in names}
-    return {"started": run.started, "command": run.command, "source": source, "versions": versions}
+    return {"started": run.started, "command": scrub(run.command), "source": source, "versions": versions}
 
 
 def _cell(

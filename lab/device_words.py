@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from lab.device_parity import parity_lines
 from lab.device_report import CellReport, Ratio, Report
 from lab.metrics import show
 
@@ -101,8 +103,8 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     return ["| " + " | ".join(line) + " |" for line in lines]
 
 
-def markdown(report: Report) -> str:
-    """The page of one machine: what it is, its ceilings, the cells, a step's time, what was not run, and how."""
+def markdown(report: Report, parity: Sequence[Mapping[str, Any]] = ()) -> str:
+    """The page of one machine: its ceilings, the cells, a step's time, what was not run, parity, and how."""
     lines = [f"# Device bench: {report.machine_key}", ""]
     if report.ceilings:
         c = report.ceilings
@@ -128,6 +130,10 @@ def markdown(report: Report) -> str:
         "## Not run",
         "",
         *(f"- {line}" for line in not_run(report)),
+        "",
+        "## Parity",
+        "",
+        *parity_lines(parity),
         "",
         "## Runs",
         "",

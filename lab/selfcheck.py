@@ -5,9 +5,6 @@ A step that fails is told in the file and the others go on. The file names no fo
 
 from __future__ import annotations
 
-import getpass
-import re
-import socket
 import time
 import traceback
 from collections import Counter
@@ -19,11 +16,11 @@ from lab.device_plan import Cell as SpeedCell
 from lab.device_plan import Group, Part, Turn
 from lab.device_report import Report
 from lab.device_words import CELL_COLUMNS, cell_row
+from lab.scrub import scrub
 from oracles.parity import BAD, CellResult
 
 FORMAT = "mlx-frontier selfcheck 1"
 LAUNCHES = 4
-PATH = re.compile(r"(?<![\w.:/])/(?:[^\s/:'\"]+/)+([^\s/:'\"]*)|[A-Za-z]:\\(?:[^\s\\]+\\)+([^\s\\]*)")
 Status = Literal["ok", "no", "failed"]
 FAILED_FRAMES = 3
 
@@ -67,9 +64,9 @@ def turns_of(device: str, *, quick: bool) -> list[Turn]:
     """Speed pairs and A/A, the most telling first. On a CPU, and with `quick`, of a tiny model."""
     if quick or device == "cpu":
         group = Group(model="tiny", packing="fp32-4bit")
-        one = (SpeedCell(group=group, prompt=16, rows=1),)
+        tiny = (SpeedCell(group=group, prompt=16, rows=1),)
         parts: tuple[Part, ...] = ("aa", "ab")
-        return [Turn(group=group, part=part, launch=0, cells=one) for part in parts]
+        return [Turn(group=group, part=part, launch=0, cells=tiny) for part in parts]
     turns = []
     for launch in range(LAUNCHES):
         for model, packing, part, rows in (
@@ -100,28 +97,6 @@ def speed_step(report: Report, turns: int, left: int) -> tuple[bool, str, Mappin
     line = "; ".join(f"{cell.cell}: {cell.ratios['decode_tok_s'].value:.3f} x mlx-lm" for cell in ran)
     counts = f"{turns - left} of {turns} turns"
     return len(ran) == len(report.cells), f"{counts}; {line or 'nothing measured'}", {"report": report}
-
-
-def scrub(value: Any) -> Any:
-    """The same document without folders, user and host names: a path becomes its last part."""
-    if isinstance(value, Mapping):
-        return {scrub(str(key)): scrub(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [scrub(item) for item in value]
-    if not isinstance(value, str):
-        return value
-    text = PATH.sub(lambda found: found[1] or found[2] or "folder", value)
-    for name, instead in ((_user(), "user"), (socket.gethostname(), "host")):
-        if name:
-            text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", instead, text)
-    return text
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # an account without a name
-        return ""
 
 
 def as_document(steps: Sequence[Step], *, quick: bool, version: str) -> dict[str, Any]:

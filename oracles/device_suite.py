@@ -16,7 +16,7 @@ from oracles.architectures import FREE_STEPS, STEPS, forced, prompts, vocabulary
 from oracles.batch_suite import COMPOSITIONS, LIMITS, split
 from oracles.client import Worker
 from oracles.contract import BatchProbe, StackConfig
-from oracles.matrix import free_run, random_ids
+from oracles.matrix import free_run, random_ids, tiny_group
 from oracles.parity import LAB, Cell
 from oracles.recipe import Form, find_recipe
 
@@ -27,7 +27,7 @@ SOLO = (
 )
 ROWS = ("llama", "qwen3", "qwen3_moe", "gpt_oss", "deepseek_v3", "qwen3_next")
 PACKED_CACHES = ("llama", "qwen3")
-SCHEMES = ("kv8:g32", "kv4:g32")
+SCHEMES = ("kv8", "kv4")
 QUICK = ("llama", "qwen3_moe")
 # mode -> who judges its rows; nobody where the engine alone runs.
 MODES = {"invariant": "plain", "composition": "batch", "fast": None}
@@ -47,8 +47,14 @@ def device_cells(*, quick: bool, part: tuple[int, int] = (1, 1)) -> list[Cell]:
         if name in ROWS:
             cells += rows(name, form, folder)
         if name in PACKED_CACHES and not quick:
-            cells += [replace(cell, kv=kv) for kv in SCHEMES for cell in solo(name, form, folder)]
+            cells += packed_caches(name, form)
     return cells
+
+
+def packed_caches(name: str, form: Form) -> list[Cell]:
+    """Packed KV caches, on models whose heads are wide enough for a GPU's packed products."""
+    quant = None if form.quant is None else "q4g64"
+    return [cell for kv in SCHEMES for cell in tiny_group(name, form.dtype, quant, kv, CHUNK, ("forced", "greedy"))]
 
 
 def forms() -> tuple[Form, Form]:

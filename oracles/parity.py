@@ -261,6 +261,8 @@ def _run_cell(cell: Cell, sides: tuple[Side, Side], bisect: bool) -> CellResult:
     except SchemeNotLive as error:
         return CellResult(cell, FAILED, str(error))
     difference = compare_traces(theirs, ours)
+    if difference is not None and (unsteady := _unsteady(cell, sides, theirs)):
+        return CellResult(cell, NOT_RUN, unsteady, difference=difference, versions=dict(theirs.doc["versions"]))
     name = next(iter(theirs.tensors))
     result = CellResult(
         cell,
@@ -275,6 +277,18 @@ def _run_cell(cell: Cell, sides: tuple[Side, Side], bisect: bool) -> CellResult:
     if difference is not None and bisect and not isinstance(cell.probe, BatchProbe):
         return replace(result, bisect=_bisect(cell, sides, theirs))
     return result
+
+
+def _unsteady(cell: Cell, sides: tuple[Side, Side], theirs: Trace) -> str:
+    """Whether the reference gives other values when it is asked once more, in words; it can then judge nobody."""
+    again = sides[1].answer() if sides[1].ask(cell.probe) else None
+    if again is None:
+        return ""
+    found = compare_traces(theirs, again)
+    if found is None:
+        return ""
+    gap = "" if found.max_abs_diff is None else f", max |diff| {found.max_abs_diff:.3g}"
+    return f"{theirs.doc['stack']} gives other values when it is asked again ({found.tensor}{gap}): it cannot judge"
 
 
 def _apart(cell: Cell, reference: Trace) -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lab.device_plan import Turn
     from lab.device_report import CellReport, Report
 
-SAMPLES_FILE = "device-samples.jsonl"
+SAMPLES_FILE, PARITY_FILE = "device-samples.jsonl", "device-parity.jsonl"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key", metavar="KEY", help="with --report and --out: of that machine (default: this one)")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="write device.md, device.json and the samples there")
     parser.add_argument(
-        "--take-in", type=Path, metavar="FILE", help=f"first put the runs of a {SAMPLES_FILE} into the database"
+        "--take-in",
+        type=Path,
+        metavar="FILE",
+        help=f"first put the runs of a {SAMPLES_FILE}, or the cells of a {PARITY_FILE}, into the database",
     )
 
 
@@ -47,7 +50,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     with Store.open() as store:
         if args.take_in:
             new, known = take_in(store, args.take_in)
-            out.line(f"{args.take_in.name}: {new} runs taken in, {known} known already")
+            out.line(f"{args.take_in.name}: {new} taken in, {known} known already")
         if not args.report:
             measure(args, out, store)
         if not args.plan:
@@ -123,6 +126,7 @@ def show(args: argparse.Namespace, out: Output, store: Any) -> None:
     """The tables of a machine, and its files with --out."""
     from engine import machine
     from lab.device_ledger import export, write_export
+    from lab.device_parity import export_cells
     from lab.device_report import read_report
     from lab.device_words import markdown
     from lab.judge import document
@@ -131,11 +135,13 @@ def show(args: argparse.Namespace, out: Output, store: Any) -> None:
     print_tables(out, report)
     if args.out:
         args.out.mkdir(parents=True, exist_ok=True)
-        (args.out / "device.md").write_text(markdown(report), encoding="utf-8")
+        cells = export_cells(store, report.machine_key)
+        (args.out / "device.md").write_text(markdown(report, cells), encoding="utf-8")
         text = json.dumps(document(report), indent=1) + "\n"
         (args.out / "device.json").write_text(text, encoding="utf-8")
         write_export(args.out / SAMPLES_FILE, export(store, report.machine_key))
-        out.line(f"written: {args.out}/device.md, device.json, {SAMPLES_FILE}")
+        write_export(args.out / PARITY_FILE, cells)
+        out.line(f"written: {args.out}/device.md, device.json, {SAMPLES_FILE}, {PARITY_FILE}")
     out.document({"task": "device", **document(report)}, always=True)
 
 

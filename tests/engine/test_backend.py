@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from engine import errors, machine, memory, openblas_path, use_blas
+from engine.backend import cuda_tail, parse_driver
 
 needs_openblas = pytest.mark.skipif(openblas_path() is None, reason="no system OpenBLAS on this machine")
 
@@ -60,3 +61,11 @@ def test_machine_and_memory_describe_this_process() -> None:
     counters = memory()
     assert set(counters) == {"active_bytes", "peak_bytes", "cache_bytes", "rss_bytes"}
     assert counters["rss_bytes"] > 10**6
+
+
+def test_a_gpu_is_named_by_what_mlx_and_its_driver_say() -> None:
+    assert cuda_tail({"compute_capability_major": 9, "compute_capability_minor": 0}) == "cuda-sm90"
+    assert cuda_tail({}) == "cuda"
+    closed = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023"
+    opened = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build"
+    assert [parse_driver(text) for text in (closed, opened, "")] == ["535.104.05", "580.159.04", None]

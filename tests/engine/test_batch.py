@@ -15,7 +15,7 @@ import pytest
 from engine import Request, SamplingParams, errors, load
 from engine.config import EngineConfig
 from engine.graph.params import Linear
-from engine.sched.modes import resolve_mode, shared_tokens
+from engine.sched.modes import prompt_share, resolve_mode, shared_tokens
 from oracles.tiny import tiny_model
 
 BAD = 50
@@ -201,6 +201,11 @@ def test_prompts_share_a_forward_only_where_a_model_is_small() -> None:
     assert shared_tokens("bundled", 50_000, 2048) == 200
     assert shared_tokens("openblas", 700_000, 2048) == 714
     assert shared_tokens("openblas", 135_000_000, 2048) == 3
+    assert prompt_share("composition", "cpu", "bundled", 50_000, 2048) == 200
+    assert prompt_share("fast", "cpu", "openblas", 700_000, 2048) == 714
+    # On a GPU prompts share a forward wherever rows lie in one buffer.
+    assert min(prompt_share(mode, "cuda", "none", 8_000_000_000, 2048) for mode in ("composition", "fast")) > 10**9
+    assert prompt_share("invariant", "cuda", "none", 8_000_000_000, 2048) == 0
 
 
 def test_packed_products_take_the_rows_of_a_step_as_one_matrix(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -208,6 +208,17 @@ def test_doctor_has_nothing_to_say_about_a_good_mac() -> None:
     assert doctor.findings(mac, openblas=None, nvidia=False, memory_free=10**11, disk_free=10**11) == ()
 
 
+def test_doctor_names_a_gpu_by_what_is_known_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_version", lambda name: "0.32.4" if name == "mlx-cuda-13" else None)
+    gpu = {"accelerator": "NVIDIA H200", "accelerator_bytes": 150_800_000_000, "driver": "580.159.04"}
+    assert doctor.accelerator_line(gpu) == "NVIDIA H200, 150.8 GB, driver 580.159.04, mlx-cuda-13 0.32.4"
+    assert doctor.accelerator_line(gpu | {"driver": None}) == "NVIDIA H200, 150.8 GB, mlx-cuda-13 0.32.4"
+    cuda = Machine()
+    cuda.key, cuda.device, cuda.blas, cuda.compiler = "linux-x86_64-cuda-sm90", "cuda", "none", "/usr/bin/g++"
+    found = doctor.findings(cuda, openblas=None, nvidia=True, memory_free=10**11, disk_free=10**11)
+    assert {finding.what for finding in found} == {"first use of a shape", "batches of such models"}
+
+
 def test_output_channels(capsys: pytest.CaptureFixture[str]) -> None:
     plain, machine = console.Output(as_json=False), console.Output(as_json=True)
     plain.line("a")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,14 +13,16 @@ import pytest
 
 from engine import Draw, errors
 from lab import device_ledger
+from lab.batch_bench import BatchSample
 from lab.bench_tables import BenchEventRow, BenchSampleRow
 from lab.commands.bench_device import print_tables
 from lab.console import Output
 from lab.device_bench import DISCARDED, Taking, expected_s, launch_of
 from lab.device_ceilings import count
 from lab.device_ledger import DeviceRun, Setup, export, take_in, taken, write_export
+from lab.device_parity import export_cells, parity_lines
 from lab.device_plan import AA_LAUNCHES, FAST, LEAN, LOOKS, Cell, Group, Turn, make_turns
-from lab.device_report import Report, read_report
+from lab.device_report import Report, _verdict, read_report
 from lab.device_words import markdown
 from lab.store import Store
 from oracles.contract import HostProbe, OracleCrashed, OracleRefused, RowsProbe, StackConfig, Trace
@@ -169,7 +171,7 @@ def test_a_launch_takes_two_quads_of_each_cell_in_one_pair_of_processes(store: S
 def test_a_later_call_goes_on_and_repeats_nothing(store: Store) -> None:
     turns = [turn(0, (1, 2)), turn(1, (1, 2)), turn(2)]
     first = expected_s(turns[0], {})
-    left, _ = take_turns(store, turns, deadline=first, clock=[0.0, first / 2, first * 0.9])
+    left, _ = take_turns(store, turns, deadline=first, clock=[0.0, first * 0.9, first * 0.9])
     assert [t.launch for t in left] == [1, 2]
     left, log = take_turns(store, turns)
     assert left == []
@@ -225,6 +227,20 @@ def test_a_report_gives_the_planted_ratio_and_the_share_of_the_limit(store: Stor
     assert abs(cell.limit_share[0] - ratio.engine / 1000) < 0.001 * ratio.engine
 
 
+def planted(part: str, launch: int, speed: float) -> list[BatchSample]:
+    """The eight samples of one launch in which the candidate is so much faster."""
+    rng = np.random.default_rng(launch)
+    samples = []
+    for block, quad in enumerate(launch_of(Cell(group=TINY, prompt=16, rows=1), part, launch).quads):
+        for position, role in enumerate(quad.roles):
+            rate = 100.0 * (speed if role == "candidate" else 1.0) * float(np.exp(rng.normal(0, 0.001)))
+            values = {"part": part, "role": role, "launch": launch, "block": 2 * launch + block, "position": position}
+            values |= {"order": quad.order, "warm_up": False, "decode_tok_s": rate, "valid": True, "why": "", "t0": 0.0}
+            zeros = {f.name: 0 for f in fields(BatchSample) if f.name not in values}
+            samples.append(BatchSample(**zeros | values))  # type: ignore[arg-type]
+    return samples
+
+
 @pytest.mark.parametrize(
     ("speed", "launches", "aa", "verdict"),
     [
@@ -235,26 +251,41 @@ def test_a_report_gives_the_planted_ratio_and_the_share_of_the_limit(store: Stor
         (1.25, 8, 3, "screen"),
     ],
 )
-def test_a_verdict_needs_the_whole_protocol(store: Store, speed: float, launches: int, aa: int, verdict: str) -> None:
-    group = Group(model="0.6b", packing="4bit")
-    cells = (Cell(group=group, prompt=128, rows=1),)
-    turns = [Turn(group=group, part="ab", launch=i, cells=cells) for i in range(launches)]
-    turns += [Turn(group=group, part="aa", launch=i, cells=cells) for i in range(aa)]
-    assert report_of(store, turns, speed=speed).cells[0].verdict == verdict
+def test_a_verdict_needs_the_whole_protocol(speed: float, launches: int, aa: int, verdict: str) -> None:
+    parts = {
+        "ab": {i: planted("ab", i, speed) for i in range(launches)},
+        "aa": {i: planted("aa", i, 1.0) for i in range(aa)},
+    }
+    assert _verdict(parts, True)[0] == verdict
+    assert _verdict(parts, False)[0] == "screen"
 
 
-def test_samples_travel_to_another_database_once(store: Store, tmp_path: Path) -> None:
-    here = report_of(store, [turn(0), turn(1)], refuse=(9,))
-    write_export(tmp_path / "samples.jsonl", export(store, KEY))
+def parity_cell(store: Store, status: str, at: str, **cell: object) -> None:
+    from lab.tables import CodeRow, MachineRow, ParityCellRow
+
+    machine = store.once(MachineRow(key=KEY, sha256="m", facts={}), sha256="m")
+    code = store.once(CodeRow(sha256="c", git_sha="f" * 40, dirty=False, diff_sha256=""), sha256="c")
+    document = {"suite": "device", "model": "llama", "dtype": "bfloat16", "kv": "native", "kind": "forced"}
+    document |= {"reference": "mlx-lm", "why": "", "difference": None, "bisect": None} | cell
+    store.add(ParityCellRow(machine_id=machine, code_id=code, at=at, cell=document, status=status))
+
+
+def test_parity_cells_travel_too_and_the_newest_of_each_counts(store: Store, tmp_path: Path) -> None:
+    gap = {"tensor": "logits", "why": "values differ", "max_abs_diff": 0.5}
+    parity_cell(store, "differs", "1", difference=gap)
+    parity_cell(store, "equal", "2")
+    parity_cell(store, "differs", "2", model="qwen3 ragged composition", difference=gap)
+    parity_cell(store, "equal", "2", suite="tiny", model="other")
+    write_export(tmp_path / "parity.jsonl", export_cells(store, KEY))
     with Store.open(f"sqlite:///{tmp_path / 'other.sqlite'}") as other:
-        assert take_in(other, tmp_path / "samples.jsonl") == (1, 0)
-        assert take_in(other, tmp_path / "samples.jsonl") == (0, 1)
-        there = read_report(other, KEY, [c for t in [turn(0)] for c in t.cells])
-        assert there.cells == here.cells
-        assert export(other, KEY) == export(store, KEY)
-    (tmp_path / "bad.jsonl").write_text('{"format": "another"}\n', encoding="utf-8")
-    with pytest.raises(errors.CorruptFile, match="another"):
-        take_in(store, tmp_path / "bad.jsonl")
+        assert take_in(other, tmp_path / "parity.jsonl") == (3, 0)
+        assert take_in(other, tmp_path / "parity.jsonl") == (0, 3)
+        cells = export_cells(other, KEY)
+    page = "\n".join(parity_lines(cells))
+    assert "2 cells of `frontier parity --suite device`: 1 differs, 1 equal" in page
+    assert "| llama | bfloat16 | 1 | – |  |" in page
+    assert "| qwen3 | bfloat16 | 0 | 1 differs | logits: values differ, max diff 0.5 |" in page
+    assert parity_lines([]) == ["Not run."]
 
 
 def test_the_pages_name_what_ran_and_what_did_not(store: Store, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,8 @@ from engine import errors
 from lab import lock
 from lab.cli import main
 from lab.commands import selfcheck as command
-from lab.selfcheck import Step, as_document, parity_step, run_steps, scrub, turns_of
+from lab.scrub import scrub
+from lab.selfcheck import Step, as_document, parity_step, run_steps, turns_of
 
 
 def broken() -> tuple[bool, str, dict[str, object]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import mlx.core as mx
 import pytest
 
 from engine import errors
@@ -11,7 +12,7 @@ from lab.commands.parity import part_of
 from oracles import device_suite
 from oracles.contract import BatchProbe, Trace
 from oracles.device_suite import QUICK, ROWS, SOLO, device_cells
-from oracles.parity import LAB, Cell, _apart
+from oracles.parity import LAB, Cell, _apart, _unsteady
 
 
 class Builder:
@@ -33,6 +34,7 @@ class Builder:
 @pytest.fixture(autouse=True)
 def _no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_suite, "Worker", Builder)
+    monkeypatch.setattr(device_suite, "packed_caches", lambda _name, _form: [])
 
 
 def test_the_shares_are_the_whole_and_keep_models_together() -> None:
@@ -67,6 +69,27 @@ def test_what_judges_is_said_where_the_oracle_s_batch_is_off_itself() -> None:
     assert "compared with the batch" in _apart(cell, trace)
     assert "which the rows are compared with" in _apart(plain, trace)
     assert _apart(cell, Trace({}, {"stack": "mlx-lm"})) == ""
+
+
+class Asked:
+    """A reference that answers with what comes next."""
+
+    def __init__(self, values: list[float]) -> None:
+        self.values = values
+
+    def ask(self, _probe: object) -> bool:
+        return True
+
+    def answer(self) -> Trace:
+        return Trace({"logits": mx.array([self.values.pop(0)])}, {"stack": "mlx-lm"})
+
+
+def test_a_reference_that_differs_from_itself_judges_nobody() -> None:
+    cell = device_cells(quick=True)[0]
+    first = Trace({"logits": mx.array([1.0])}, {"stack": "mlx-lm"})
+    assert _unsteady(cell, (None, Asked([1.0])), first) == ""  # type: ignore[arg-type]
+    found = _unsteady(cell, (None, Asked([3.0])), first)  # type: ignore[arg-type]
+    assert found == "mlx-lm gives other values when it is asked again (logits, max |diff| 2): it cannot judge"
 
 
 def test_a_judge_and_a_part_that_are_not_there_are_refused() -> None:
