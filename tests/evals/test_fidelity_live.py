@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from eval_fakes import EngineHere
 
 from evals.fidelity import run_fidelity
 from evals.gate import LeverNotApplied
