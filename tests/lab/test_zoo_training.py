@@ -12,7 +12,7 @@ import pytest
 
 from engine import errors, load
 from evals.skills import SKILLS, Draws, never_trained
-from lab.zoo.batches import DENSE_UNTIL, KINDS, ROW, Focused, Mixed, TrainingData, load_data
+from lab.zoo.batches import DENSE_UNTIL, KINDS, ROW, Focused, Mixed, TrainingData, Widened, load_data
 from lab.zoo.data import lines_style, lower_style, make_data
 from lab.zoo.make import make
 from lab.zoo.recipe import Stage, find_recipe
@@ -59,6 +59,13 @@ def test_dense_rows_first() -> None:
     assert first == {max(recall, key=lambda i: data().answers[i].sum())}
     assert len(later) > 5
     assert later <= set(recall)
+
+
+def test_widened_batches_have_more_json() -> None:
+    """Before the rows of any kind: 14 of recall, 5 of copying and 5 of JSON, in a batch of 64."""
+    picked = Widened(data(), 64, seed=1)._picked(DENSE_UNTIL, np.random.default_rng(0))
+    assert [KINDS[row % len(KINDS)] for row in picked[:24]] == ["recall"] * 14 + ["copy"] * 5 + ["json"] * 5
+    assert len(picked) == len(Focused(data(), 64, seed=1)._picked(DENSE_UNTIL, np.random.default_rng(0))) == 33
 
 
 def test_data_survives_its_file(tmp_path: Path) -> None:
