@@ -15,7 +15,7 @@ from lab.batch_bench import BatchSample
 from lab.bench_tables import BenchEventRow, BenchRunRow, BenchSampleRow
 from lab.device_ceilings import DeviceCeilings
 from lab.device_ledger import TASK, whole_launches
-from lab.device_plan import AA_LAUNCHES, LOOKS, Cell, make_turns
+from lab.device_plan import AA_LAUNCHES, LOOKS, Cell, Part, make_turns
 from lab.graph_bench import Limits, geometric_mean
 from lab.measure import full_launches, group_quads
 from lab.paired import QUADS_PER_LAUNCH
@@ -43,7 +43,9 @@ class Ratio:
 @dataclass(frozen=True, kw_only=True)
 class CellReport:
     """`launches`: whole ones of A/B and of A/A. ratios: metric -> ratio. verdict: "screen", "not run", or of the
-    protocol. limit_share: the engine's and mlx-lm's decode speed over the most that the device's memory allows."""
+    protocol. aa: decode speed of mlx-lm over itself. limit_share: the engine's and mlx-lm's decode speed over the most
+    that the device's memory allows.
+    """
 
     cell: str
     launches: tuple[int, int]
@@ -53,6 +55,7 @@ class CellReport:
     prefill_share: tuple[float, float] | None
     verdict: str
     why: str
+    aa: Ratio | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +120,7 @@ def _cell(
         nothing: dict[str, Any] = {"ratios": {}, "peaks": None, "limit_share": None, "prefill_share": None}
         return CellReport(cell=name, launches=counts, verdict="not run", why=why, **nothing)
     ratios = {metric: _ratio(kept, metric) for metric in METRICS}
+    itself = [s for launch in parts["aa"].values() for s in launch if not s.warm_up]
     about = abouts[mine[-1].run_id]
     verdict, why = _verdict(parts, full)
     return CellReport(
@@ -128,11 +132,12 @@ def _cell(
         prefill_share=_prefill_share(kept, ratios, about, name),
         verdict=verdict,
         why=why,
+        aa=_ratio(itself, "decode_tok_s", "aa") if itself else None,
     )
 
 
-def _ratio(samples: Sequence[BatchSample], metric: str) -> Ratio:
-    means = launch_means(full_launches(group_quads(samples, "ab"), metric, QUADS_PER_LAUNCH))
+def _ratio(samples: Sequence[BatchSample], metric: str, part: Part = "ab") -> Ratio:
+    means = launch_means(full_launches(group_quads(samples, part), metric, QUADS_PER_LAUNCH))
     low, high = (math.exp(b) if math.isfinite(b) else None for b in t_bounds(means, 0.025))
     return Ratio(
         value=math.exp(math.fsum(means) / len(means)),

@@ -94,7 +94,11 @@ def parity_step(results: Sequence[CellResult]) -> tuple[bool, str, Mapping[str, 
 def speed_step(report: Report, turns: int, left: int) -> tuple[bool, str, Mapping[str, Any]]:
     """What the speed pairs gave; good where every asked cell has numbers."""
     ran = [cell for cell in report.cells if cell.ratios]
-    line = "; ".join(f"{cell.cell}: {cell.ratios['decode_tok_s'].value:.3f} x mlx-lm" for cell in ran)
+    line = "; ".join(
+        f"{cell.cell}: {cell.ratios['decode_tok_s'].value:.3f} x mlx-lm"
+        + (f" (A/A {cell.aa.value:.3f})" if cell.aa else "")
+        for cell in ran
+    )
     counts = f"{turns - left} of {turns} turns"
     return len(ran) == len(report.cells), f"{counts}; {line or 'nothing measured'}", {"report": report}
 

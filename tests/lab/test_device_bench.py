@@ -216,7 +216,10 @@ def report_of(store: Store, turns: list[Turn], **how: object) -> Report:
 
 
 def test_a_report_gives_the_planted_ratio_and_the_share_of_the_limit(store: Store) -> None:
-    (cell,) = report_of(store, [turn(0), turn(1)]).cells
+    (cell,) = report_of(store, [turn(0), turn(1), turn(0, part="aa")]).cells
+    assert cell.aa is not None
+    assert abs(cell.aa.value - 1) < 0.01
+    assert cell.launches == (2, 1)
     ratio = cell.ratios["decode_tok_s"]
     assert abs(ratio.value / 1.25 - 1) < 0.01
     assert ratio.low is not None
