@@ -145,7 +145,7 @@ def test_the_page_says_all_that_it_must(card: Scorecard, page: str) -> None:
         "takes over the numbers of mlx-lm kv8",
         "Some CPU",
         "decode (higher is better), peak memory (lower is better), artifact (lower is better), KL (lower is better)",
-        "2 cells equal, none faulty, in 1 of 5 suites",
+        "2 cells equal, none faulty, in 1 of 6 suites",
         "frontier parity --suite kv",
         "not run on this kind of machine",
         "1 open, 1 decided",
