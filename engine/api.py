@@ -95,6 +95,7 @@ class Engine:
         folder = resolve_model(config.model, progress=progress)
         backend.blas()
         self._loop, self._old_wired = Loop(manual=config.drive == "manual"), None
+        self._prefixes: PrefixStore | None = None
         try:
             how = (config.dtype, config.profile, config.recurrence, config.fuse)
             self._model: Model = self._loop.call(lambda: load_model(folder, *how))
@@ -365,8 +366,11 @@ class Engine:
         return live_levers(self.config, self.machine, self._model.decoder, self._compiled)
 
     def close(self) -> None:
-        """Stop the thread and free the model; unfinished requests end with `EngineClosed`. Safe to call twice."""
+        """Stop the thread and let kept prefixes go; weights go with this object. Unfinished requests end with
+        `EngineClosed`. Safe to call twice."""
         self._loop.close()
+        if self._prefixes is not None:
+            self._prefixes.clear()
         old, self._old_wired = self._old_wired, None
         backend.restore_wired_limit(old)
 

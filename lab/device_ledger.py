@@ -196,6 +196,11 @@ def take_in(store: Store, path: Path) -> tuple[int, int]:
         return take_in_cells(store, rows)
     if formats != {FORMAT}:
         raise errors.CorruptFile(path, f"not runs of a device bench: formats {sorted(formats)} instead of {FORMAT!r}")
+    try:
+        for run in rows:
+            _rows_of(run, 0, {})
+    except (KeyError, TypeError) as error:
+        raise errors.CorruptFile(path, f"not whole runs of a device bench: {error!r}") from error
     known = {row.uid for row in store.rows(BenchRunRow)}
     fresh = [run for run in rows if run["run"]["uid"] not in known]
     for run in fresh:
@@ -208,9 +213,17 @@ def _take_in(store: Store, run: Mapping[str, Any]) -> None:
         f"{name}_id": store.once(kind(**run[name]), sha256=run[name]["sha256"])
         for name, kind in (("machine", MachineRow), ("env", EnvRow), ("code", CodeRow))
     }
-    run_id = store.add(BenchRunRow(**run["run"] | ids))
-    store.add_all([BenchEventRow(**event | {"run_id": run_id}) for event in run["events"]])
-    store.add_all([BenchSampleRow(**sample | {"run_id": run_id}) for sample in run["samples"]])
+    run_id = store.add(_rows_of(run, 0, ids)[0])
+    store.add_all(_rows_of(run, run_id, ids)[1:])
+
+
+def _rows_of(run: Mapping[str, Any], run_id: int, ids: Mapping[str, int]) -> list[Any]:
+    """The run, its events and its samples as rows. Raises `KeyError` and `TypeError` for what is not such a run."""
+    for name, kind in (("machine", MachineRow), ("env", EnvRow), ("code", CodeRow)):
+        kind(**run[name])
+    events = [BenchEventRow(**event | {"run_id": run_id}) for event in run["events"]]
+    samples = [BenchSampleRow(**sample | {"run_id": run_id}) for sample in run["samples"]]
+    return [BenchRunRow(**run["run"] | ids), *events, *samples]
 
 
 def _plain(row: Any) -> dict[str, Any]:

@@ -138,6 +138,7 @@ class PrefixStore:
             going += each.children.values()
             del self._order[each]
             self._held -= each.nbytes
+            each.pieces, each.children = (), {}  # or arrays would live until a collection of cycles
 
     def refuse(self, why: str) -> None:
         """Count a boundary that is not kept."""

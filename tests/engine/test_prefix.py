@@ -3,10 +3,12 @@ bounded, shared, and let go."""
 
 from __future__ import annotations
 
+import gc
 import random
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
 import numpy as np
 import pytest
 
@@ -240,3 +242,20 @@ def test_arrivals_at_random_get_what_they_would_alone(seed: int) -> None:
         assert (status.held_bytes, status.boundaries) == (total, count)
         assert total <= 120_000
         assert status.evicted > 0
+
+
+def test_what_is_forgotten_is_freed_at_once() -> None:
+    """Without the collector of cycles. Fails if nodes that were let go still hold their arrays."""
+    gc.collect()
+    gc.disable()
+    try:
+        with load(ZOO / "qwen3-1m", dtype="float32", prefill_chunk=CHUNK, drive="manual", prefix_cache=ROOM) as engine:
+            before = mx.get_active_memory()
+            engine.submit(ask(LONG, tokens=1)).result()
+            held = engine.prefix_status()
+            assert held is not None
+            assert mx.get_active_memory() - before >= held.held_bytes > 100_000
+            engine.forget_prefixes()
+            assert mx.get_active_memory() - before < held.held_bytes // 10
+    finally:
+        gc.enable()
