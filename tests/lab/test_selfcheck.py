@@ -63,6 +63,25 @@ def test_what_names_the_owner_is_taken_out_everywhere() -> None:
     assert doc["rate"] == "4 GB/s"
 
 
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("file:///home/alice/x/y", "y"),
+        ("error:/home/alice/m/model", "error:model"),
+        ("No such file: '/alice'", "No such file: 'folder'"),
+        ("../../alice/models/x", "x"),
+        ("C:/Users/alice/x", "x"),
+        ("\\\\alice\\share\\f", "f"),
+        ("https://alice:pw@a.org/simple/x", "https://a.org/simple/x"),
+        ('"/home/alice/My Models/x.safetensors"', '"x.safetensors"'),
+        ("~alice/models", "models"),
+        ("1 and/or 2, 4 GB/s", "1 and/or 2, 4 GB/s"),
+    ],
+)
+def test_a_folder_is_taken_out_however_it_is_written(text: str, left: str) -> None:
+    assert scrub(text) == left
+
+
 def test_no_parity_cell_is_not_parity() -> None:
     assert parity_step([])[0] is False
 
