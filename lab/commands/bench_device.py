@@ -41,12 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, out: Output) -> int:
     """Exit code 0 whatever a ratio is; what was refused or did not fit into the time is listed as not run."""
-    from engine import errors
     from lab.device_ledger import take_in
     from lab.store import Store
 
-    if args.minutes is not None and not args.minutes > 0:
-        raise errors.InvalidValue("--minutes", args.minutes, "a number > 0")
+    check_flags(args)
     with Store.open() as store:
         if args.take_in:
             new, known = take_in(store, args.take_in)
@@ -58,12 +56,37 @@ def run(args: argparse.Namespace, out: Output) -> int:
     return 0
 
 
+def check_flags(args: argparse.Namespace) -> None:
+    """Raise `InvalidValue` for a flag that would go unread."""
+    from engine import errors
+
+    if args.minutes is not None and not args.minutes > 0:
+        raise errors.InvalidValue("--minutes", args.minutes, "a number > 0")
+    if args.take_in is not None and not args.take_in.is_file():
+        raise errors.InvalidValue("--take-in", str(args.take_in), "an existing file")
+    if args.out is not None and args.out.exists() and not args.out.is_dir():
+        raise errors.InvalidValue("--out", str(args.out), "a folder, or a path that does not exist yet")
+    unread: dict[str, tuple[str, ...]] = {
+        "--report": ("models", "packings", "prompts", "rows", "no_levers", "minutes", "plan")
+    }
+    unread["--plan"] = ("minutes", "key", "out")
+    for mode, names in unread.items():
+        given = [name for name in names if vars(args)[mode[2:]] and vars(args)[name]]
+        if given:
+            raise errors.InvalidValue(
+                f"--{given[0].replace('_', '-')}", "given", f"absent with {mode}, which reads none"
+            )
+    if args.key and not args.report:
+        raise errors.InvalidValue("--key", args.key, "given with --report only: what is measured is of this machine")
+
+
 def turns_of(args: argparse.Namespace) -> list[Turn]:
     """The plan of the flags. Errors: `InvalidValue`, `UnknownField`."""
     from lab.commands.bench_kv import numbers
     from lab.device_models import config_of, form_of
     from lab.device_plan import MODELS, PACKINGS, PROMPTS, ROWS, make_turns
 
+    check_flags(args)
     models = args.models.split(",") if args.models else list(MODELS)
     packings = args.packings.split(",") if args.packings else list(PACKINGS)
     for model in models:

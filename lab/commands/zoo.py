@@ -177,6 +177,7 @@ def train(args: argparse.Namespace, out: Output) -> int:
     """One model by its recipe, into a folder of its own."""
     from dataclasses import replace
 
+    from engine import errors
     from lab.zoo.data import make_data
     from lab.zoo.make import make
     from lab.zoo.recipe import find_recipe
@@ -184,7 +185,15 @@ def train(args: argparse.Namespace, out: Output) -> int:
     from lab.zoo.tokens import read_tokenizer
 
     recipe, weights, target = find_recipe(args.name), Path(args.weights), Path(args.out or args.name)
+    if target.exists():
+        raise errors.InvalidValue("--out", str(target), "a path that does not exist yet")
+    if not target.absolute().parent.is_dir():
+        raise errors.InvalidValue("--out", str(target), "a name in an existing folder")
     if args.steps is not None:
+        if args.steps < 1:
+            raise errors.InvalidValue("--steps", args.steps, "an integer >= 1")
+        if not recipe.stages:
+            raise errors.InvalidValue("--steps", args.steps, f"absent for {recipe.name}, which is not trained")
         stages = tuple(replace(stage, steps=args.steps, seconds=None) for stage in recipe.stages)
         recipe = replace(recipe, stages=stages)
     data = None

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from engine import Draw, errors
-from lab import device_ledger
+from lab import cli, device_ledger
 from lab.batch_bench import BatchSample
-from lab.bench_tables import BenchEventRow, BenchSampleRow
+from lab.bench_tables import BenchEventRow, BenchRunRow, BenchSampleRow
 from lab.commands.bench_device import print_tables
 from lab.console import Output
 from lab.device_bench import DISCARDED, Taking, expected_s, launch_of
@@ -314,3 +314,29 @@ def test_weights_are_counted_by_what_they_stand_for() -> None:
     found = count(Draw(seed=0, bits=4, tensors=tensors), tied=False)
     assert (found.weights, found.embedding_weights) == (100 * 64 * 2 + 64, 100 * 64)
     assert found.tensor_bytes == 3200 + 200 + 200 + 12800 + 128
+
+
+@pytest.mark.parametrize(
+    ("line", "flag"),
+    [
+        (("--report", "--models", "8b"), "--models"),
+        (("--report", "--plan"), "--plan"),
+        (("--plan", "--minutes", "3"), "--minutes"),
+        (("--key", "k"), "--key"),
+        (("--report", "--take-in", "absent"), "--take-in"),
+    ],
+)
+def test_a_flag_that_would_go_unread_is_refused(
+    line: tuple[str, ...], flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["bench", "device", *line]) == 2
+    assert f"error: {flag}=" in capsys.readouterr().err
+
+
+def test_a_file_that_is_not_whole_leaves_nothing_behind(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    run = {"format": device_ledger.FORMAT, "run": {"uid": "u"}, "events": [], "machine": {}, "env": {}, "code": {}}
+    path.write_text(json.dumps(run) + "\n", encoding="utf-8")
+    with pytest.raises(errors.CorruptFile, match="samples"):
+        take_in(store, path)
+    assert store.rows(BenchRunRow) == []

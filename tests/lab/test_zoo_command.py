@@ -138,6 +138,28 @@ def test_a_recipe_again(tmp_path: Path) -> None:
     assert isinstance(find_recipe("qwen3-1m-mixed"), Recipe)
 
 
+@pytest.mark.parametrize(
+    ("line", "allowed"),
+    [
+        (("qwen3-1m", "--out", "."), "does not exist yet"),
+        (("qwen3-1m", "--out", "absent/folder"), "a name in an existing folder"),
+        (("qwen3-1m", "--steps", "0", "--out", "new"), "an integer >= 1"),
+        (("llama-3m-4bit", "--steps", "5", "--out", "new"), "absent for llama-3m-4bit"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before_the_text_is_read(
+    line: tuple[str, ...],
+    allowed: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("lab.zoo.text.read_articles", lambda: pytest.fail("the text was read"))
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["zoo", "train", *line]) == 2
+    assert allowed in capsys.readouterr().err
+
+
 FILES = ("chat_template.jinja", "tokenizer.json", "tokenizer_config.json")
 
 
