@@ -18,7 +18,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of `frontier bench workload`."""
     parser.add_argument("name", help="see frontier lab workloads")
     parser.add_argument("--model", default="smollm2-135m-instruct-fp32", help="built-in name, model folder or hub id")
-    parser.add_argument("--dtype", default="auto", metavar="NAME", help="of both sides: auto (default), float32, ...")
+    parser.add_argument(
+        "--dtype",
+        choices=("auto", "float32", "bfloat16", "float16"),
+        default="auto",
+        help="of both sides (default: auto, the checkpoint's)",
+    )
     parser.add_argument(
         "--against", choices=("mlx-lm", "engine"), default="mlx-lm", help="engine: an A/A run (default: mlx-lm)"
     )
