@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from engine import errors
@@ -26,6 +25,7 @@ from lab.device_plan import Cell, Turn
 from lab.fingerprint import Fingerprint, stated
 from lab.judge import document
 from lab.measure import group_quads
+from lab.noted import Noted
 from lab.paired import QUADS_PER_LAUNCH
 from lab.record import add_code, add_env, add_machine
 from lab.scrub import scrub
@@ -57,7 +57,7 @@ class Setup:
         return digest([key, source, packages, cell.prompt, cell.rows, cell.tokens, document(arms)])
 
 
-class DeviceRun:
+class DeviceRun(Noted):
     """One call's rows. As a context it notes how the call ended, and lets an error pass."""
 
     def __init__(self, store: Store, run_id: int, setup: Setup) -> None:
@@ -98,17 +98,6 @@ class DeviceRun:
 
     def event(self, name: str, detail: Mapping[str, object]) -> None:
         self.store.add(BenchEventRow(run_id=self.run_id, at=now(), event=name, detail=dict(detail)))
-
-    def __enter__(self) -> DeviceRun:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.event("finished", {})
-        else:
-            self.event("failed", {"error": kind.__name__, "text": " ".join(str(error).split())})
 
 
 def as_sample(row: BenchSampleRow) -> BatchSample:

@@ -7,7 +7,6 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -15,6 +14,7 @@ from omegaconf import OmegaConf
 from engine import errors
 from lab.config import CONF, MachineConf
 from lab.fingerprint import Fingerprint
+from lab.noted import Noted
 from lab.quality import Quality
 from lab.recipes import RecipeSpec, Sample
 from lab.record import add_code, add_env, add_machine
@@ -48,7 +48,7 @@ class NewRun:
     specs: tuple[RecipeSpec, ...]
 
 
-class RunRecord:
+class RunRecord(Noted):
     """One run's rows. As a context it notes how the run ended, and lets an error pass."""
 
     def __init__(self, store: Store, run_id: int, uid: str, new: NewRun) -> None:
@@ -101,14 +101,3 @@ class RunRecord:
             if not all(map(math.isfinite, (*row.kl_units, *row.nll_units))):
                 raise errors.InvalidValue(f"quality of {row.recipe}", row.kl_units, "finite numbers")
         self.store.add_all(rows)
-
-    def __enter__(self) -> RunRecord:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.event("finished", {})
-        else:
-            self.event("failed", {"error": kind.__name__, "text": " ".join(str(error).split()) or kind.__name__})

@@ -43,6 +43,7 @@ def test_scores_are_those_of_the_formula(text: str, temperature: float) -> None:
     curve = parse_hlg(text)
     got = np.array(hlg_scores(mx.array(logprobs), temperature, curve))
     for row, want in zip(got, logprobs, strict=True):
+        # The reference works in float64, the sampler in float32, whose rounding is 1.2e-7 of a value a step.
         np.testing.assert_allclose(row, reference(want, temperature, curve), rtol=2e-6, atol=2e-6)
 
 
@@ -60,6 +61,7 @@ def test_what_is_drawn_is_what_the_formula_says() -> None:
     assert np.abs(found - want).max() < 4 * 0.5 / np.sqrt(n)
     plain = np.exp(np.array(logprobs[0]) / temperature)
     assert np.abs(plain / plain.sum() - want).max() > 12 * 0.5 / np.sqrt(n)
+    # float32 against float64, and an exponential multiplies the rounding by the score.
     np.testing.assert_allclose(np.exp(np.array(sampling_logprobs(logprobs, params)[0])), want, rtol=1e-5)
 
 
@@ -69,6 +71,7 @@ def test_filtered_tokens_stay_out_and_a_wide_straight_part_is_plain_temperature(
     assert (np.isfinite(np.array(sampling_logprobs(logits, cut))).sum(axis=1) == 5).all()
     plain, wide = (SamplingParams(temperature=0.7, sampler=name) for name in ("categorical", "hlg:width=1000"))
     got, want = (np.array(sampling_logprobs(logits, params)) for params in (wide, plain))
+    # Two roundings of one line: x * (1 / T) against (x - pivot) / T + pivot, of scores up to about 20 in float32.
     np.testing.assert_allclose(got, want, atol=1e-5)
 
 
