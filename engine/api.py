@@ -153,6 +153,7 @@ class Engine:
             masked=exact,
             compiled=self._compiled,
             normalised=config.argmax == "normalised",
+            early=config.ops == "lean",
             prefixes=self._prefixes,
         )
         share = prompt_share(mode, device, self.machine.blas, self.parameters, config.prefill_chunk)

@@ -6,6 +6,7 @@ Letters: B rows, L length, D model dimension, H query heads, K key/value heads, 
 from __future__ import annotations
 
 from functools import partial
+from typing import NamedTuple
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -13,7 +14,7 @@ import mlx.nn as nn
 from engine.graph.forward import Forward
 from engine.graph.norms import Norm, build_norm
 from engine.graph.params import LinearMap, Weights
-from engine.graph.rope import build_rope
+from engine.graph.rope import Angles, build_rope
 from engine.graph.spec import ArchSpec, AttentionSpec, GateSpec, NormSpec, QueryScale
 from engine.kv.base import KVView, Offset
 
@@ -23,6 +24,16 @@ def rounded_8bit(x: mx.array, scale: mx.array) -> mx.array:
     """x as 8-bit integers times `scale`, in float32 and back (mlx-lm 0.32.2, models/afm7.py)."""
     steps = mx.clip((x.astype(mx.float32) / scale).round(), -128, 127)
     return (steps * scale).astype(x.dtype)
+
+
+class Heads(NamedTuple):
+    """Of L tokens: queries [B, H, L, E]; keys and values [B, K, L, E], None where another layer's are read; the gate
+    [B, L, H*E] where it is projected with the queries."""
+
+    queries: mx.array
+    keys: mx.array | None
+    values: mx.array | None
+    gate: mx.array | None
 
 
 class Attention:
@@ -72,51 +83,61 @@ class Attention:
 
     def __call__(self, x: mx.array, ctx: Forward, cache: int) -> mx.array:
         """x [B, L, D] -> [B, L, D]; appends to ctx.caches[cache], or attends what an earlier layer appended."""
-        spec, queries, gate = self.spec, None, None
-        if spec.gate is not None and spec.gate.key is None:
-            both = self.q(x).reshape(*x.shape[:2], spec.heads, -1)  # [B, L, H, 2E]
-            queries, gate = mx.split(both, 2, axis=-1)
-            gate = gate.reshape(*x.shape[:2], -1)
-        queries, view = self.append(x, ctx, cache, queries)
-        back = queries.dtype
-        if spec.float32 == "always" or (spec.float32 == "float16" and back == mx.float16):
-            queries = queries.astype(mx.float32)
-        out = view.attend(queries, spec.scale, ctx.masks, softcap=spec.softcap, sinks=self.sinks)  # [B, H, L, E]
-        return self.output(out.astype(back) if spec.float32 else out, x, gate)
+        heads = self.heads(x, self._offset(ctx, cache), ctx)
+        return self.output(self.attend(heads.queries, self.store(heads, ctx, cache), ctx), x, heads.gate)
 
-    def append(self, x: mx.array, ctx: Forward, cache: int, queries: mx.array | None = None) -> tuple[mx.array, KVView]:
-        """The queries [B, H, L, E] of x, and the view that holds the keys and values of x, or another layer's.
+    def append(self, x: mx.array, ctx: Forward, cache: int) -> tuple[mx.array, KVView]:
+        """The queries [B, H, L, E] of x, and the view that holds the keys and values of x, or another layer's."""
+        heads = self.heads(x, self._offset(ctx, cache), ctx)
+        return heads.queries, self.store(heads, ctx, cache)
 
-        queries: those of x where they are projected already.
-        """
+    def heads(self, x: mx.array, at: Offset | Angles, ctx: Forward | None = None) -> Heads:
+        """What x [B, L, D] asks and gives, at its place. ctx: of specs that are not `lone`."""
         spec = self.spec
         B, L, _ = x.shape
-        source = None if spec.reads is None else ctx.views[spec.reads]
-        offset = ctx.caches[cache].offset if source is None else source.offset
-        queries, keys, values = self._project(x, ctx, queries)  # [B, L, H*E], [B, L, K*E], [B, L, K*E]
+        queries, keys, values, gate = self._project(x, ctx)  # [B, L, H*E], [B, L, K*E], [B, L, K*E]
         queries = self._split(queries, spec.heads, spec.head_dim, self.q_norm)
         if spec.query_factor is not None:
             queries = queries * spec.query_factor
-        queries = self._rotated(queries, self.q_norm, offset)
+        queries = self._rotated(queries, self.q_norm, at)
         if self.q_gain is not None:
             queries = queries * self.q_gain.astype(queries.dtype).reshape(1, -1, 1, 1)
         if spec.query_scale is not None:
-            assert isinstance(offset, int)
-            queries = scaled(queries, spec.query_scale, offset, ctx.embedded.dtype)
-        if source is None:
-            assert keys is not None
-            assert values is not None
-            keys = self._rotated(self._split(keys, spec.kv_heads, spec.head_dim, self.k_norm), self.k_norm, offset)
-            if self.v_norm is None:
-                values = by_heads(values, spec.kv_heads, self.v_dim)
-            else:
-                values = self.v_norm(values.reshape(B, L, spec.kv_heads, self.v_dim)).transpose(0, 2, 1, 3)
-            if spec.value_scale is not None:
-                values = values * spec.value_scale
-            if self.int8 is not None:
-                keys, values = rounded_8bit(keys, self.int8[0]), rounded_8bit(values, self.int8[1])
-            source = ctx.views[cache] = ctx.kv(cache).append(keys, values)
-        return queries, source
+            assert isinstance(at, int)
+            assert ctx is not None
+            queries = scaled(queries, spec.query_scale, at, ctx.embedded.dtype)
+        if keys is None or values is None:
+            return Heads(queries, None, None, gate)
+        keys = self._rotated(self._split(keys, spec.kv_heads, spec.head_dim, self.k_norm), self.k_norm, at)
+        if self.v_norm is None:
+            values = by_heads(values, spec.kv_heads, self.v_dim)
+        else:
+            values = self.v_norm(values.reshape(B, L, spec.kv_heads, self.v_dim)).transpose(0, 2, 1, 3)
+        if spec.value_scale is not None:
+            values = values * spec.value_scale
+        if self.int8 is not None:
+            keys, values = rounded_8bit(keys, self.int8[0]), rounded_8bit(values, self.int8[1])
+        return Heads(queries, keys, values, gate)
+
+    def store(self, heads: Heads, ctx: Forward, cache: int) -> KVView:
+        """The view that holds these keys and values, behind those of ctx.caches[cache]; another layer's without."""
+        if self.spec.reads is not None:
+            return ctx.views[self.spec.reads]
+        assert heads.keys is not None
+        assert heads.values is not None
+        view = ctx.views[cache] = ctx.kv(cache).append(heads.keys, heads.values)
+        return view
+
+    def attend(self, queries: mx.array, view: KVView, ctx: Forward) -> mx.array:
+        """What queries [B, H, L, E] find in a view: [B, H, L, E]."""
+        spec, back = self.spec, queries.dtype
+        if spec.float32 == "always" or (spec.float32 == "float16" and back == mx.float16):
+            queries = queries.astype(mx.float32)
+        out = view.attend(queries, spec.scale, ctx.masks, softcap=spec.softcap, sinks=self.sinks)
+        return out.astype(back) if spec.float32 else out
+
+    def _offset(self, ctx: Forward, cache: int) -> Offset:
+        return ctx.caches[cache].offset if self.spec.reads is None else ctx.views[self.spec.reads].offset
 
     def output(self, out: mx.array, x: mx.array, gate: mx.array | None = None) -> mx.array:
         """What was attended [B, H, L, E], gated by x or by `gate`, through the last projection: [B, L, D]."""
@@ -130,35 +151,40 @@ class Attention:
         return self.o(self.out_norm(out) if self.out_norm else out)
 
     def _project(
-        self, x: mx.array, ctx: Forward, queries: mx.array | None
-    ) -> tuple[mx.array, mx.array | None, mx.array | None]:
-        """Queries, keys and values of x; the latter two are None where another layer's are read."""
-        spec = self.spec
+        self, x: mx.array, ctx: Forward | None
+    ) -> tuple[mx.array, mx.array | None, mx.array | None, mx.array | None]:
+        """Queries, keys and values of x, and the gate where it comes with the queries; keys and values are None where
+        another layer's are read."""
+        spec, gate = self.spec, None
         if self.joined is not None:
             q_end = spec.heads * spec.head_dim
             queries, keys, values = mx.split(self.joined(x), [q_end, q_end + spec.kv_heads * spec.head_dim], axis=-1)
-            return queries, keys, values
+            return queries, keys, values, None
         if spec.qkv is None:
-            queries = self.q(x) if queries is None else queries
+            queries = self.q(x)
+            if spec.gate is not None and spec.gate.key is None:
+                queries, gate = mx.split(queries.reshape(*x.shape[:2], spec.heads, -1), 2, axis=-1)
+                gate = gate.reshape(*x.shape[:2], -1)
             if spec.reads is not None:
-                return queries, None, None
-            if spec.projection == "taken" and ctx.projected is not None:
-                return queries, *ctx.projected
+                return queries, None, None, gate
+            if spec.projection == "taken" and ctx is not None and ctx.projected is not None:
+                return queries, *ctx.projected, gate
             keys = self.k(x)
             values = keys if self.v is None else self.v(x)
             if spec.projection == "given":
+                assert ctx is not None
                 ctx.projected = keys, values
-            return queries, keys, values
+            return queries, keys, values, gate
         qkv = self.qkv(x)
         if spec.clip is not None:
             qkv = mx.clip(qkv, a_min=-spec.clip, a_max=spec.clip)
         if spec.packed == "blocks":
             q_end = spec.heads * spec.head_dim
             queries, keys, values = mx.split(qkv, [q_end, q_end + spec.kv_heads * spec.head_dim], axis=-1)
-            return queries, keys, values
+            return queries, keys, values, None
         B, L, _ = x.shape
         qkv = qkv.reshape(B, L, spec.kv_heads, -1, spec.head_dim)  # [B, L, K, H/K + 2, E]
-        return qkv[..., :-2, :], qkv[..., -2, :], qkv[..., -1, :]
+        return qkv[..., :-2, :], qkv[..., -2, :], qkv[..., -1, :], None
 
     def _split(self, x: mx.array, heads: int, dim: int, norm: Norm | None) -> mx.array:
         """[B, L, heads*E] -> [B, heads, L, E], normalised flat or per head."""
@@ -170,9 +196,9 @@ class Attention:
             return by_heads(x, heads, dim)
         return norm(x.reshape(B, L, heads, dim)).transpose(0, 2, 1, 3)
 
-    def _rotated(self, x: mx.array, norm: Norm | None, offset: Offset) -> mx.array:
+    def _rotated(self, x: mx.array, norm: Norm | None, at: Offset | Angles) -> mx.array:
         if self.rope is not None:
-            x = self.rope(x, offset)
+            x = self.rope(x, at)
         if norm is not None and self.spec.qk_norm is not None and self.spec.qk_norm.where == "rotated":
             x = norm(x)
         return x

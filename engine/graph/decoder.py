@@ -42,9 +42,15 @@ class Decoder:
                 first += len(layer_spec.caches)
 
     def forward_hidden(
-        self, ids: mx.array, caches: Sequence[Slot | Fixed], taps: dict[int, mx.array] | None = None
+        self,
+        ids: mx.array,
+        caches: Sequence[Slot | Fixed],
+        taps: dict[int, mx.array] | None = None,
+        *,
+        early: bool = False,
     ) -> mx.array:
-        """Token ids [B, L] -> normalised hidden states [B, L, D]; appends to every cache.
+        """Token ids [B, L] -> normalised hidden states [B, L, D]; appends to every cache. early: each layer is on its
+        way as soon as it is built, so that the device need not wait for the last of them.
 
         `taps`, where given, receives the residual stream [B, L, D] after each layer; -1 is what entered the first.
         """
@@ -54,6 +60,8 @@ class Decoder:
             taps[-1] = x
         for i, (layer, cache) in enumerate(self._steps, start=1):
             x = layer(x, ctx, cache)
+            if early:
+                mx.async_eval(x)
             if taps is not None:
                 taps[i - 1] = x
             if self.spec.loop_norm and i % len(self.layers) == 0 and self.norm is not None:

@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 import mlx.core as mx
 import mlx.nn as nn
 
-from engine.graph.forward import Forward
+from engine.graph.forward import Forward, Positionwise
 from engine.graph.mlp import Mlp, activation
 from engine.graph.norms import build_norm
 from engine.graph.params import ExpertsLinear, Linear, Weights
@@ -157,7 +157,7 @@ def combine_compiled(outputs: mx.array, scores: mx.array) -> mx.array:
     return combine(outputs, scores).astype(outputs.dtype)
 
 
-class Moe:
+class Moe(Positionwise):
     """x [B, L, D] -> [B, L, D]."""
 
     def __init__(self, spec: MoeSpec, arch: ArchSpec, weights: Weights, path: str) -> None:

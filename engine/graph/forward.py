@@ -58,6 +58,11 @@ class Forward:
         return state
 
 
+class Positionwise:
+    """A mixer that gives each token what follows from its x alone: no cache, nothing else of a forward, no value read
+    on the way."""
+
+
 def build(spec: Any, *args: Any) -> Any:
     """The module of a spec, by the name of its type."""
     name = type(spec).__name__

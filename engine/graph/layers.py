@@ -5,6 +5,7 @@ Letters: B rows, L length, D model dimension.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import mlx.core as mx
@@ -25,13 +26,15 @@ def clipped_sum(x: mx.array, y: mx.array) -> mx.array:
 
 
 class Layer:
-    """x [B, L, D] -> [B, L, D] by `LayerSpec`."""
+    """x [B, L, D] -> [B, L, D] by `LayerSpec`. halves: who runs one token, in place of `enter` and `leave`
+    (engine.graph.lean)."""
 
     def __init__(self, spec: LayerSpec, arch: ArchSpec, weights: Weights, path: str) -> None:
         def norm(norm_spec: NormSpec | None) -> Norm | None:
             return None if norm_spec is None else build_norm(norm_spec, arch.dim, weights, path)
 
         self.spec = spec
+        self.halves: Callable[[mx.array, Forward, int], mx.array] | None = None
         self.attention = self.mlp = None
         if spec.attention is not None:
             self.attention = build(spec.attention, arch, weights, weights.join(path, spec.attn_key))
@@ -41,11 +44,24 @@ class Layer:
         self.pre_mlp, self.post_mlp = norm(spec.norms.pre_mlp), norm(spec.norms.post_mlp)
 
     def __call__(self, x: mx.array, ctx: Forward, cache: int) -> mx.array:
+        if self.halves is not None and x.shape[1] == 1:
+            return self.halves(x, ctx, cache)
+        h = self.enter(x)
+        return self.leave(x, h, None if self.attention is None else self.attention(h, ctx, cache), ctx, cache)
+
+    def enter(self, x: mx.array) -> mx.array:
+        """What the first mixer takes of x."""
+        return self.pre_attn(x) if self.pre_attn else x
+
+    def leave(self, x: mx.array, h: mx.array, mixed: mx.array | None, ctx: Forward | None, cache: int) -> mx.array:
+        """The layer's x, from what entered it, what its first mixer took of that (h) and what it made of it (mixed)."""
         if self.spec.flow != "sequential":
-            return self._parallel(x, ctx, cache)
-        if self.attention is not None:
-            r = self.attention(self.pre_attn(x) if self.pre_attn else x, ctx, cache)
-            x = self._sum(x, self.post_attn(r) if self.post_attn else r)
+            assert mixed is not None
+            assert self.mlp is not None
+            fed = self.mlp(self.pre_mlp(x) if self.pre_mlp else h, ctx, cache)
+            return mixed + fed + x if self.spec.flow == "parallel" else x + mixed + fed
+        if mixed is not None:
+            x = self._sum(x, self.post_attn(mixed) if self.post_attn else mixed)
         if self.mlp is not None:
             r = self.mlp(self.pre_mlp(x) if self.pre_mlp else x, ctx, cache)
             x = self._sum(x, self.post_mlp(r) if self.post_mlp else r)
@@ -55,14 +71,6 @@ class Layer:
         if self.spec.residual_scale is not None:
             r = r * self.spec.residual_scale
         return clipped_sum(x, r) if self.spec.clip else x + r
-
-    def _parallel(self, x: mx.array, ctx: Forward, cache: int) -> mx.array:
-        assert self.attention is not None
-        assert self.mlp is not None
-        h = self.pre_attn(x) if self.pre_attn else x
-        attended = self.attention(h, ctx, cache)
-        fed = self.mlp(self.pre_mlp(x) if self.pre_mlp else h, ctx, cache)
-        return attended + fed + x if self.spec.flow == "parallel" else x + attended + fed
 
 
 class LinearMixer:

@@ -11,7 +11,7 @@ from typing import Any
 import mlx.core as mx
 
 from engine.graph.experts import Experts, Moe, Router, combine
-from engine.graph.forward import Forward
+from engine.graph.forward import Forward, Positionwise
 from engine.graph.mlp import Mlp
 from engine.graph.norms import Norm, norm_like_last
 from engine.graph.params import Weights
@@ -29,7 +29,7 @@ class BlendedMoeSpec:
     blend: str = "coefficient"
 
 
-class BlendedMoe:
+class BlendedMoe(Positionwise):
     """x [B, L, D] -> [B, L, D]."""
 
     def __init__(self, spec: BlendedMoeSpec, arch: ArchSpec, weights: Weights, path: str) -> None:
@@ -54,7 +54,7 @@ class DualMlpSpec:
     top_k: int
 
 
-class DualMlp:
+class DualMlp(Positionwise):
     """x [B, L, D], not normalised -> [B, L, D]."""
 
     def __init__(self, spec: DualMlpSpec, arch: ArchSpec, weights: Weights, path: str) -> None:
@@ -144,7 +144,7 @@ def pick(logits: mx.array, top_k: int, jitter: float) -> tuple[mx.array, mx.arra
     return mx.concatenate(ids, axis=-1), mx.concatenate(scores, axis=-1)
 
 
-class SparseMixer:
+class SparseMixer(Positionwise):
     """x [B, L, D] -> [B, L, D]."""
 
     def __init__(self, spec: SparseMixerSpec, arch: ArchSpec, weights: Weights, path: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
-from engine.graph.forward import Forward
+from engine.graph.forward import Forward, Positionwise
 from engine.graph.norms import build_norm
 from engine.graph.params import LinearMap, Weights
 from engine.graph.spec import ArchSpec, MlpSpec
@@ -123,7 +123,7 @@ def activation(spec: MlpSpec) -> Callable[..., mx.array]:
     return lambda gate, up: act(gate, up, *limits)
 
 
-class Mlp:
+class Mlp(Positionwise):
     """down(act(gate(x), up(x))), or down(act(up(x)))."""
 
     def __init__(self, spec: MlpSpec, arch: ArchSpec, weights: Weights, path: str) -> None:

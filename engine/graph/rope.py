@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 
@@ -19,6 +19,13 @@ _NUMBERS = {
     *("alpha", "factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
     *("beta_fast", "beta_slow", "mscale", "mscale_all_dim", "partial_rotary_factor"),
 }
+
+
+class Angles(NamedTuple):
+    """Cosines and signed sines, as they lie over what they turn (engine.graph.lean)."""
+
+    cos: mx.array
+    sin: mx.array
 
 
 class Rope:
@@ -39,12 +46,15 @@ class Rope:
     ) -> None:
         self.dims, self.traditional, self.key = spec.dims, spec.traditional, repr(spec)
         self.gain, self._base, self._scale, self._freqs = gain, base, scale, freqs
-        self.turned: Callable[[Rope, mx.array, Offset], mx.array] | None = None
+        self.turned: Callable[[Rope, mx.array, Offset | Angles], mx.array] | None = None
 
-    def __call__(self, x: mx.array, offset: Offset) -> mx.array:
+    def __call__(self, x: mx.array, at: Offset | Angles) -> mx.array:
         if self.gain is not None:
             x = x.at[..., : self.dims].multiply(self.gain)
-        return self.turn(x, offset) if self.turned is None else self.turned(self, x, offset)
+        if self.turned is not None:
+            return self.turned(self, x, at)
+        assert not isinstance(at, Angles)
+        return self.turn(x, at)
 
     def turn(self, x: mx.array, offset: Offset) -> mx.array:
         """The rotation alone."""

@@ -11,7 +11,7 @@ from typing import Any
 import mlx.core as mx
 
 from engine.graph.experts import Experts, Router, combine
-from engine.graph.forward import Forward, build
+from engine.graph.forward import Forward, Positionwise, build
 from engine.graph.layers import Layer
 from engine.graph.params import Weights
 from engine.graph.spec import ArchSpec, LayerSpec, MoeSpec
@@ -60,7 +60,7 @@ class ShortcutLayer:
         return self.second(x + first.mlp(h, ctx, cache), ctx, cache + len(first.spec.caches)) + beside
 
 
-class IdentityMoe:
+class IdentityMoe(Positionwise):
     """x [B, L, D] -> [B, L, D]."""
 
     def __init__(self, spec: IdentityMoeSpec, arch: ArchSpec, weights: Weights, path: str) -> None:

@@ -144,6 +144,11 @@ class AttentionSpec:
     cache_size: int | None = None
 
     @property
+    def lone(self) -> bool:
+        """Whether queries, keys and values follow from the layer's input and its place alone."""
+        return self.reads is None and self.projection is None and self.query_scale is None
+
+    @property
     def caches(self) -> tuple[CacheSpec, ...]:
         """What it appends to: one cache, or none where it reads another layer's."""
         if self.reads is not None:

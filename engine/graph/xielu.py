@@ -12,7 +12,7 @@ from functools import partial
 import mlx.core as mx
 import mlx.nn as nn
 
-from engine.graph.forward import Forward
+from engine.graph.forward import Forward, Positionwise
 from engine.graph.params import Weights
 from engine.graph.spec import ArchSpec
 from engine.kv.spec import CacheSpec
@@ -35,7 +35,7 @@ def xielu(x: mx.array, alpha_p: mx.array, alpha_n: mx.array, beta: mx.array, eps
     return mx.where(x > 0, above, below)
 
 
-class XieluMlp:
+class XieluMlp(Positionwise):
     """x [B, L, D] -> [B, L, D]."""
 
     def __init__(self, spec: XieluMlpSpec, arch: ArchSpec, weights: Weights, path: str) -> None:

@@ -140,7 +140,8 @@ class DecodeRow(Row):
 class Decode(Method):
     """Rows over one decoder. chunk: prompt tokens a prefill forward; rows: how they run (engine.sched.modes), masked:
     see engine.kv.padded; compiled: the step of rows that have begun, else their layers run one by one; normalised:
-    tokens of greedy rows in one pass over the logits (engine.sample.argmax); prefixes: where prompts look for what is
+    tokens of greedy rows in one pass over the logits (engine.sample.argmax); early: layers of a step start as they are
+    built; prefixes: where prompts look for what is
     kept of them, and keep what they compute."""
 
     def __init__(
@@ -153,11 +154,12 @@ class Decode(Method):
         masked: bool = False,
         compiled: CompiledStep | None = None,
         normalised: bool = False,
+        early: bool = False,
         prefixes: PrefixStore | None = None,
     ) -> None:
         self.prefixes = prefixes
         self.decoder, self.kv, self.chunk, self.compiled = decoder, kv, chunk, compiled
-        self.normalised, self.together = normalised, rows != "one by one"
+        self.normalised, self.early, self.together = normalised, early, rows != "one by one"
         self._masked = masked
         self._padded = fit_for_padding(kv) if rows == "padded" else []
         # A module that needs one buffer may do one token otherwise than several: a last chunk of one goes alone.
@@ -311,7 +313,7 @@ class Decode(Method):
             logits = self.compiled(ids, slots, [max(cache.offset for cache in row.caches) for row in rows])
             if logits is not None:
                 return logits
-        hidden = self.decoder.forward_hidden(ids[:, None], slots)
+        hidden = self.decoder.forward_hidden(ids[:, None], slots, early=self.early)
         return self.decoder.project(hidden)[:, -1, :]
 
     def _beside(self, rows: list[DecodeRow]) -> Sequence[Slot]:

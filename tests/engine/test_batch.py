@@ -78,6 +78,12 @@ def test_memory_returns_to_where_it_began(family: str) -> None:
             mx.clear_cache()
             return mx.get_active_memory()
 
+        for rows in range(1, 6):  # traces for each number of rows, level and ragged, are made once and keep constants
+            for ragged in (0, 1):
+                for seed in range(rows):
+                    engine.submit(ask((5, 9, 2) * (1 + ragged * seed), tokens=12, temperature=0.0, seed=seed))
+                while engine.step():
+                    pass
         start = run(20)
         assert run(200) == start
 

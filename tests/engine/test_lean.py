@@ -11,11 +11,14 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from engine import SamplingParams, errors, load
+from engine import Request, SamplingParams, errors, load
 from engine.graph import norms
-from engine.graph.lean import Tables, _traced, unfit_for_lean
+from engine.graph.attention import Attention
+from engine.graph.layers import Layer
+from engine.graph.lean import Tables, _traced, divisible, unfit_for_lean
+from engine.graph.mlp import Mlp
 from engine.graph.rope import build_rope
-from engine.graph.spec import RopeSpec
+from engine.graph.spec import AttentionSpec, QueryScale, RopeSpec
 from oracles.tiny import tiny_model
 
 DTYPES = (mx.float32, mx.bfloat16, mx.float16)
@@ -114,3 +117,81 @@ def test_other_machines_keep_mlx_s_operations(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("engine.api.unfit_for_lean", lambda *_: "this is a metal")
     with pytest.raises(errors.InvalidValue, match="metal"):
         load(tiny_model("llama"), ops="lean")
+
+
+# Norms before and behind both mixers, biases, an own rope scaling, a soft cap, packed weights.
+HALVED = ("llama", "qwen2", "qwen3", "gemma2", "olmo2", "glm4", "llama-rope-llama3", "llama-bias")
+
+
+def answers(folder: Path, dtype: str, **config: Any) -> list[tuple[Any, ...]]:
+    """Tokens and log-probabilities of rows alone and beside each other."""
+    params = SamplingParams(max_tokens=6, top_logprobs=3, ignore_eos=True)
+    prompts = ([5, 9, 2, 7], [3], [8, 4, 6])
+    with load(folder, dtype=dtype, drive="manual", **config) as loaded:
+        alone = [loaded.generate(prompt, params) for prompt in prompts]
+        handles = [loaded.submit(Request(prompt=prompt, sampling=params)) for prompt in prompts]
+        return [(g.tokens, g.logprobs) for g in (*alone, *(handle.result() for handle in handles))]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", HALVED)
+def test_layers_in_halves_keep_the_bits(name: str, dtype: str) -> None:
+    folder = tiny_model(name)
+    with load(folder) as loaded:
+        layers = loaded._model.decoder.layers
+        assert all(layer.halves is not None for layer in layers)
+    assert answers(folder, dtype, ops="lean") == answers(folder, dtype, ops="mlx")
+
+
+@pytest.mark.parametrize("kv", ["kv8:g64", "kv4:g32:on-write"])
+def test_halves_leave_the_cache_to_its_scheme(kv: str) -> None:
+    folder = tiny_model("llama")
+    assert answers(folder, "float32", kv=kv, ops="lean") == answers(folder, "float32", kv=kv, ops="mlx")
+
+
+def test_a_layer_is_divided_only_where_it_follows_from_its_input() -> None:
+    def layer(mlp: object, **spec: Any) -> Layer:
+        made = Layer.__new__(Layer)
+        made.attention, made.mlp = Attention.__new__(Attention), mlp
+        made.attention.spec = AttentionSpec(heads=2, kv_heads=1, head_dim=8, scale=1.0, rope=None, **spec)
+        return made
+
+    mlp = Mlp.__new__(Mlp)
+    assert divisible(layer(mlp))
+    assert divisible(layer(None))
+    assert not divisible(layer(object()))
+    assert not divisible(layer(mlp, reads=0))
+    assert not divisible(layer(mlp, projection="taken"))
+    assert not divisible(layer(mlp, query_scale=QueryScale(beta=0.1, length=4, cast="scale")))
+    other = layer(mlp)
+    other.attention = mlp
+    assert not divisible(other)
+
+
+def test_a_rope_of_two_dtypes_leaves_its_layer_whole() -> None:
+    """Tables are made for one dtype; queries and keys of two have the plain layer."""
+    with load(tiny_model("qwen3"), ops="lean") as halved, load(tiny_model("qwen3"), ops="mlx") as plain:
+        for loaded in (halved, plain):
+            for layer in loaded._model.decoder.layers:
+                norm = layer.attention.k_norm
+                norm.compute = lambda x, *arrays, inner=norm.compute: inner(x, *arrays).astype(mx.bfloat16)
+        params = SamplingParams(max_tokens=6, top_logprobs=1)
+        left, right = (loaded.generate([5, 9, 2], params) for loaded in (halved, plain))
+        assert (left.tokens, left.logprobs) == (right.tokens, right.logprobs)
+        kinds = halved._model.decoder.layers[0].halves._turned
+        assert kinds == {mx.float32: {mx.float32, mx.bfloat16}}
+
+
+def test_layers_of_a_step_start_as_they_are_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[tuple[int, ...]] = []
+    real = mx.async_eval
+    monkeypatch.setattr(mx, "async_eval", lambda *arrays: started.append(arrays[0].shape) or real(*arrays))
+    params = SamplingParams(max_tokens=3, ignore_eos=True)
+    with load(tiny_model("llama"), drive="manual", ops="lean") as few:
+        layers, width = len(few._model.decoder.layers), few.model_config["hidden_size"]
+        few.generate([5, 9, 2, 7], params)
+    assert started == [*[(1, 1, width)] * layers, (1,)] * 3
+    started.clear()
+    with load(tiny_model("llama"), drive="manual", ops="mlx") as plain:
+        plain.generate([5, 9, 2, 7], params)
+    assert started == [(1,)] * 3

@@ -65,6 +65,7 @@ class Scripted(Method):
         masked: bool,
         compiled: object,
         normalised: bool,
+        early: bool,
         prefixes: object,
     ) -> None:
         self.chunk, self.open_rows = chunk, set[FakeRow]()
