@@ -1,4 +1,4 @@
-"""A lever: rotations and norms on a CPU in fewer operations, with the bits of MLX's own.
+"""A lever: one token on a CPU in fewer operations, with the bits of MLX's own.
 
 On a CPU MLX composes `mx.fast.rope` and the norms of a dozen or two small operations, and a step of a small model
 spends most of its time between them. Where one token goes through, the sines of an offset are made once for all layers
