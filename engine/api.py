@@ -137,7 +137,7 @@ class Engine:
         if config.ops == "lean":
             if unfit := unfit_for_lean(device, self.machine.arch):
                 raise InvalidValue("ops", "lean", f"mlx: {unfit}")
-            lean(self._model.decoder)
+            lean(self._model.decoder, device)
         tried = self.machine.blas != "bundled"
         self._compiled = CompiledStep(self._model.decoder, tried=tried) if config.compile == "step" else None
         if config.argmax == "normalised" and (unfit := unfit_for_normalised(device)):
@@ -153,7 +153,7 @@ class Engine:
             masked=exact,
             compiled=self._compiled,
             normalised=config.argmax == "normalised",
-            early=config.ops == "lean",
+            early=config.ops == "lean" and device == "cpu",
             prefixes=self._prefixes,
         )
         share = prompt_share(mode, device, self.machine.blas, self.parameters, config.prefill_chunk)

@@ -66,7 +66,7 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--recurrence", help="fast (mlx-lm's bits), or plain: a reference, token by token")
     group.add_argument("--fuse", help="quantized: packed projections of one input as one product")
     group.add_argument("--compile", help="step: the decode step as one compiled trace (equal bits)")
-    group.add_argument("--ops", help="mlx or lean: one token in fewer operations on a CPU (equal bits)")
+    group.add_argument("--ops", help="mlx or lean: one token by traces, x86-64 and CUDA (equal bits)")
     group.add_argument("--argmax", help="normalised: greedy tokens in one pass, CUDA only (equal bits)")
     add_tier_flags(group, "--kv")
     for flag in NOT_BUILT:

@@ -1,15 +1,20 @@
-"""A lever: one token on a CPU in fewer operations, with the bits of MLX's own.
+"""A lever: one token in fewer operations, or fewer of Python's, with the bits of MLX's own.
 
-On a CPU MLX composes `mx.fast.rope` and the norms of a dozen or two small operations, and a step of a small model
-spends most of its time between them. Where one token goes through, the sines of an offset are made once for all layers
-here, by `mx.fast.rope` itself, a norm is a trace, and so are the two halves of a layer around its attention. Longer
-calls stay as they are: with fewer small operations between the large ones MLX has more of the large ones in flight,
-and peak memory is up to 8 % higher.
+Where one token goes through, the two halves of a layer around its attention are traces. On a CPU, where MLX composes
+`mx.fast.rope` and the norms of a dozen or two small operations, and a step of a small model spends most of its time
+between them, the sines of an offset are made once for all layers, by `mx.fast.rope` itself, and each norm is a trace
+too. Longer calls stay as they are: with fewer small operations between the large ones MLX has more of the large ones
+in flight, and peak memory is up to 8 % higher. On a GPU ropes and norms are kernels and stay, and what traces save is
+the host's time, which is the limit there (reports/linux-x86_64-cuda-sm90): a trace takes the offset as an array, which
+`mx.fast.rope` makes of it anyway.
 
-A trace may contract a product and a sum where the machine can, so that traces keep their bits on x86-64, for which MLX
-compiles without it; tests/engine/test_lean.py compares both with MLX's. What is between the halves, keys, masks and
-attention, is as without them: no trace knows how many keys there are, or how they are kept. A step's layers start as
-they are built (`Decoder.forward_hidden`): MLX holds a hundred operations at most, and waits where a step has more.
+A trace may contract a product and a sum where the machine can. For an x86-64 CPU MLX compiles without it, and traces
+keep their bits; tests/engine/test_lean.py compares both with MLX's. On CUDA it rounds once where a layer adds a
+product to something (`adds_products`): of the recipes of `oracles.recipes` with layers that may be divided, 215 in bf16
+and float32 and 22 packed, those with such a sum differed, each of them, and no other. What is between the halves, keys,
+masks and attention, is as without them: no trace knows how many keys there are, or how they are kept. On a CPU a step's
+layers start as they are built (`Decoder.forward_hidden`): MLX holds a hundred operations at most, and waits where a
+step has more.
 
 Letters: B rows, H heads, L length, D head dimension, R rotated dimensions.
 """
@@ -24,25 +29,36 @@ import mlx.core as mx
 
 from engine.graph.attention import Attention, Heads
 from engine.graph.decoder import Decoder
+from engine.graph.experts import Moe
 from engine.graph.forward import Forward, Positionwise
 from engine.graph.layers import Layer
+from engine.graph.mixtures import BlendedMoe
 from engine.graph.modules import modules
 from engine.graph.norms import Norm
 from engine.graph.rope import Angles, Rope
+from engine.graph.shortcut import IdentityMoe
 from engine.kv.base import Offset
 
 
 def unfit_for_lean(device: str, arch: str) -> str:
     """Why this machine keeps MLX's operations; "" where it need not. arch: as `platform.machine()` says."""
-    if (device, arch) == ("cpu", "x86_64"):
+    if arch == "x86_64" and device in ("cpu", "cuda"):
         return ""
-    return f"bits were measured equal on an x86_64 CPU, this is {arch} {device}"
+    return f"bits were measured equal on an x86_64 CPU and on CUDA beside one, this is {arch} {device}"
 
 
-def lean(decoder: Decoder) -> None:
-    """Let all ropes of a decoder share their tables, and its norms and the halves of its layers run as traces."""
+def lean(decoder: Decoder, device: str) -> None:
+    """Let the halves of a decoder's layers run as traces; on a CPU all its ropes share their tables, and its norms are
+    traces too."""
+    parts = vars(decoder).values()
+    if device != "cpu":
+        offsets = OffsetArrays()
+        for layer in modules(parts, (Layer,)):
+            if divisible_on_gpu(layer):
+                layer.halves = Halves(layer, offsets)
+        return
     tables = Tables()
-    for module in modules(vars(decoder).values(), (Rope, Norm, Layer)):
+    for module in modules(parts, (Rope, Norm, Layer)):
         if isinstance(module, Rope):
             module.turned = tables.turned
         elif isinstance(module, Norm):
@@ -67,42 +83,63 @@ def divisible(layer: Layer) -> bool:
     return mlp is None or isinstance(mlp, Positionwise)
 
 
+def divisible_on_gpu(layer: Layer) -> bool:
+    """The same on a GPU: the place of a token is an array there, not the number that a growing base needs."""
+    if not divisible(layer) or adds_products(layer):
+        return False
+    assert isinstance(layer.attention, Attention)
+    return layer.attention.rope is None or not layer.attention.rope.grows
+
+
+def adds_products(layer: Layer) -> bool:
+    """Whether it adds a product of two numbers to something, so that one operation might round both at once."""
+    spec, mlp = layer.spec, layer.mlp
+    if spec.residual_scale is not None or any(norm and norm.kind == "gain" for norm in vars(spec.norms).values()):
+        return True
+    if isinstance(mlp, Moe):
+        return mlp.shared_gate is not None or mlp.spec.scale is not None
+    return isinstance(mlp, (BlendedMoe, IdentityMoe))
+
+
 class Halves:
     """A layer of one token: a trace up to its attention, the attention, a trace behind it."""
 
-    def __init__(self, layer: Layer, tables: Tables) -> None:
+    def __init__(self, layer: Layer, places: Tables | OffsetArrays) -> None:
         assert isinstance(layer.attention, Attention)
-        self._layer, self._attention, self._tables = layer, layer.attention, tables
+        self._layer, self._attention, self._places = layer, layer.attention, places
         self._before, self._behind = mx.compile(self._first), mx.compile(self._second)
         self._turned: dict[mx.Dtype, set[mx.Dtype]] = {}  # of x -> of what the rope turns
 
     def __call__(self, x: mx.array, ctx: Forward, cache: int) -> mx.array:
-        attention, offset = self._attention, ctx.caches[cache].offset
-        if attention.rope is None:
-            angles: tuple[mx.array, ...] = ()
-        else:
-            turned = self._turned.get(x.dtype) or self._tried(x, offset)
-            if len(turned) > 1:
-                h = self._layer.enter(x)
-                return self._layer.leave(x, h, attention(h, ctx, cache), ctx, cache)
-            angles = self._tables.angles(attention.rope, next(iter(turned)), offset)
-        h, queries, keys, values, *gate = self._before(x, *angles)
+        attention = self._attention
+        place = self._place(x, ctx.caches[cache].offset)
+        if place is None:
+            h = self._layer.enter(x)
+            return self._layer.leave(x, h, attention(h, ctx, cache), ctx, cache)
+        h, queries, keys, values, *gate = self._before(x, *place)
         view = attention.store(Heads(queries, keys, values, None), ctx, cache)
         out: mx.array = self._behind(x, h, attention.attend(queries, view, ctx), *gate)
         return out
 
-    def _tried(self, x: mx.array, offset: Offset) -> set[mx.Dtype]:
-        """In which dtypes the rope turns queries and keys of an x like this."""
-        with self._tables.noted() as dtypes:
-            self._attention.heads(self._layer.enter(x), offset)
-        self._turned[x.dtype] = dtypes
-        return dtypes
+    def _place(self, x: mx.array, offset: Offset) -> tuple[mx.array, ...] | None:
+        """What a trace takes of an offset, None where tables would be of two dtypes."""
+        places, rope = self._places, self._attention.rope
+        if rope is None:
+            return ()
+        if isinstance(places, OffsetArrays):
+            return (places.array(offset),)
+        turned = self._turned.get(x.dtype)
+        if turned is None:
+            with places.noted() as turned:
+                self._attention.heads(self._layer.enter(x), offset)
+            self._turned[x.dtype] = turned
+        return places.angles(rope, next(iter(turned)), offset) if len(turned) == 1 else None
 
-    def _first(self, x: mx.array, *angles: mx.array) -> tuple[mx.array, ...]:
+    def _first(self, x: mx.array, *place: mx.array) -> tuple[mx.array, ...]:
         """x [B, 1, D] -> what attention takes of it, queries, keys, values, and the gate where there is one."""
+        at: Offset | Angles = Angles(*place) if len(place) > 1 else place[0] if place else 0
         h = self._layer.enter(x)
-        heads = self._attention.heads(h, Angles(*angles) if angles else 0)
-        return h, *(part for part in heads if part is not None)
+        return h, *(part for part in self._attention.heads(h, at) if part is not None)
 
     def _second(self, x: mx.array, h: mx.array, attended: mx.array, gate: mx.array | None = None) -> mx.array:
         return self._layer.leave(x, h, self._attention.output(attended, h, gate), None, 0)
@@ -118,6 +155,21 @@ def _traced(compute: Callable[..., mx.array]) -> Callable[..., mx.array]:
         return out
 
     return run
+
+
+class OffsetArrays:
+    """The offset that was asked last, as an array."""
+
+    def __init__(self) -> None:
+        self._offset, self._array = -1, mx.array(-1)
+
+    def array(self, offset: Offset) -> mx.array:
+        """That of all rows [], or those of each [B], int32."""
+        if isinstance(offset, mx.array):
+            return offset
+        if offset != self._offset:
+            self._offset, self._array = offset, mx.array(offset, mx.int32)
+        return self._array
 
 
 class Tables:

@@ -48,6 +48,11 @@ class Rope:
         self.gain, self._base, self._scale, self._freqs = gain, base, scale, freqs
         self.turned: Callable[[Rope, mx.array, Offset | Angles], mx.array] | None = None
 
+    @property
+    def grows(self) -> bool:
+        """Whether its base follows from the length, so that an offset must be a number."""
+        return callable(self._base)
+
     def __call__(self, x: mx.array, at: Offset | Angles) -> mx.array:
         if self.gain is not None:
             x = x.at[..., : self.dims].multiply(self.gain)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import mlx.core as mx
@@ -14,11 +15,23 @@ import pytest
 from engine import Request, SamplingParams, errors, load
 from engine.graph import norms
 from engine.graph.attention import Attention
+from engine.graph.experts import Moe
 from engine.graph.layers import Layer
-from engine.graph.lean import Tables, _traced, divisible, unfit_for_lean
+from engine.graph.lean import (
+    OffsetArrays,
+    Tables,
+    _traced,
+    adds_products,
+    divisible,
+    divisible_on_gpu,
+    lean,
+    unfit_for_lean,
+)
+from engine.graph.mixtures import BlendedMoe
 from engine.graph.mlp import Mlp
 from engine.graph.rope import build_rope
-from engine.graph.spec import AttentionSpec, QueryScale, RopeSpec
+from engine.graph.spec import AttentionSpec, LayerSpec, Norms, NormSpec, QueryScale, RopeSpec
+from engine.levers import lever
 from oracles.tiny import tiny_model
 
 DTYPES = (mx.float32, mx.bfloat16, mx.float16)
@@ -112,8 +125,11 @@ def test_one_token_takes_fewer_operations_and_a_prompt_as_many(tmp_path: Path) -
 
 
 def test_other_machines_keep_mlx_s_operations(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert unfit_for_lean("cpu", "x86_64") == ""
+    assert unfit_for_lean("cpu", "x86_64") == unfit_for_lean("cuda", "x86_64") == ""
     assert "aarch64" in unfit_for_lean("cpu", "aarch64")
+    assert "metal" in unfit_for_lean("metal", "arm64")
+    assert lever("ops").default_on("linux-x86_64-cuda-sm90") == "lean"
+    assert lever("ops").default_on("darwin-arm64-apple-m4") == "mlx"
     monkeypatch.setattr("engine.api.unfit_for_lean", lambda *_: "this is a metal")
     with pytest.raises(errors.InvalidValue, match="metal"):
         load(tiny_model("llama"), ops="lean")
@@ -149,13 +165,76 @@ def test_halves_leave_the_cache_to_its_scheme(kv: str) -> None:
     assert answers(folder, "float32", kv=kv, ops="lean") == answers(folder, "float32", kv=kv, ops="mlx")
 
 
-def test_a_layer_is_divided_only_where_it_follows_from_its_input() -> None:
-    def layer(mlp: object, **spec: Any) -> Layer:
-        made = Layer.__new__(Layer)
-        made.attention, made.mlp = Attention.__new__(Attention), mlp
-        made.attention.spec = AttentionSpec(heads=2, kv_heads=1, head_dim=8, scale=1.0, rope=None, **spec)
+@pytest.fixture
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Engines take the traces of a GPU."""
+    monkeypatch.setattr("engine.api.lean", lambda decoder, _device: lean(decoder, "cuda"))
+
+
+@pytest.mark.usefixtures("as_on_a_gpu")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", HALVED)
+def test_halves_that_take_offsets_keep_the_bits(name: str, dtype: str) -> None:
+    """A step turns by an array, rows of unequal length by one of theirs; rotations and norms are left as they are."""
+    folder = tiny_model(name)
+    with load(folder, ops="lean") as loaded:
+        layers = loaded._model.decoder.layers
+        assert all(layer.halves is not None for layer in layers)
+        assert loaded.live_levers()["ops"] == f"lean ({len(layers)} modules)"
+    assert answers(folder, dtype, ops="lean") == answers(folder, dtype, ops="mlx")
+
+
+def test_offsets_are_made_once_a_step() -> None:
+    offsets, rows = OffsetArrays(), mx.array([4, 9], mx.int32)
+    first = offsets.array(7)
+    assert (first.item(), first.shape, first.dtype) == (7, (), mx.int32)
+    assert offsets.array(7) is first
+    assert offsets.array(rows) is rows
+    assert offsets.array(8).item() == 8
+
+
+def made_layer(mlp: object, rope: RopeSpec | None = None, layer: LayerSpec | None = None, **spec: Any) -> Layer:
+    made = Layer.__new__(Layer)
+    made.attention, made.mlp = Attention.__new__(Attention), mlp
+    made.attention.spec = AttentionSpec(heads=2, kv_heads=1, head_dim=8, scale=1.0, rope=rope, **spec)
+    made.attention.rope = build_rope(rope) if rope else None
+    made.spec = layer or LayerSpec(attention=made.attention.spec, mlp=None, norms=Norms())
+    return made
+
+
+def test_a_gpu_divides_no_layer_that_adds_a_product() -> None:
+    def moe(**fields: Any) -> Moe:
+        made = Moe.__new__(Moe)
+        made.shared_gate, made.spec = fields.get("gate"), SimpleNamespace(scale=fields.get("scale"))
         return made
 
+    def spec(**fields: Any) -> LayerSpec:
+        return LayerSpec(attention=None, mlp=None, **{"norms": Norms(), **fields})
+
+    mlp, gain = Mlp.__new__(Mlp), NormSpec(key="g", eps=0.0, kind="gain")
+    for fine in (made_layer(mlp), made_layer(None), made_layer(moe())):
+        assert not adds_products(fine)
+        assert divisible_on_gpu(fine)
+    for layer in (
+        made_layer(mlp, layer=spec(residual_scale=0.5)),
+        made_layer(mlp, layer=spec(norms=Norms(post_mlp=gain))),
+        made_layer(moe(gate=mlp)),
+        made_layer(moe(scale=2.5)),
+        made_layer(BlendedMoe.__new__(BlendedMoe)),
+    ):
+        assert adds_products(layer)
+        assert divisible(layer)
+        assert not divisible_on_gpu(layer)
+
+
+def test_a_gpu_divides_no_layer_whose_base_grows() -> None:
+    assert divisible_on_gpu(made_layer(None, rope=SPECS[0]))
+    assert divisible(made_layer(None, rope=SPECS[6]))
+    assert not divisible_on_gpu(made_layer(None, rope=SPECS[6]))
+
+
+def test_a_layer_is_divided_only_where_it_follows_from_its_input() -> None:
+    layer = made_layer
     mlp = Mlp.__new__(Mlp)
     assert divisible(layer(mlp))
     assert divisible(layer(None))
