@@ -22,8 +22,8 @@ ROWS = (1, 8, 32)
 FULL_MODELS, FULL_PACKING, FULL_ROWS = ("0.6b", "8b"), "4bit", (1, 8)
 AA_LAUNCHES = 4
 LOOKS = ((8, 0.005), (16, 0.0175))  # launches, and the level of the test there
-# Levers of the engine that are tried beside its defaults: the first keeps bits on every device, the second does not.
-LEAN = (("fuse", "quantized"), ("argmax", "normalised"))
+# Levers of the engine that are tried beside its defaults: the first keeps bits, the second does not.
+LEAN = (("ops", "lean"),)
 FAST = (("batch_mode", "fast"),)
 TOKENS = {1: 128, 8: 64, 32: 48}
 SHORT_STEPS = 2  # so many times more tokens where a step of one row is short
@@ -122,7 +122,7 @@ def _screen(group: Group, sizes: Sequence[tuple[int, int]], *, host: bool = Fals
 
 
 def _lever_turns(groups: Sequence[Group], prompt: int, rows: Sequence[int]) -> list[Turn]:
-    """Packed models with the engine's levers on: one row in fewer operations, several as one product."""
+    """Packed models with the engine's levers on: one row by traces, several as one product."""
     found = []
     for group in (g for g in groups if g.packing.endswith("4bit")):
         for levers, fits in ((LEAN, [n for n in rows if n == 1]), (FAST, [n for n in rows if n > 1])):
