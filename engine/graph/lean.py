@@ -23,9 +23,11 @@ Letters: B rows, H heads, L length, D head dimension, R rotated dimensions.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
+from typing import Any
 
 import mlx.core as mx
 
@@ -104,12 +106,15 @@ def adds_products(layer: Layer) -> bool:
 
 
 class Halves:
-    """A layer of one token: a trace up to its attention, the attention, a trace behind it."""
+    """A layer of one token: a trace up to its attention, the attention, a trace behind it. The layer owns them, so that
+    they know it by a weak reference, and go when it goes."""
 
     def __init__(self, layer: Layer, places: Tables | OffsetArrays) -> None:
         assert isinstance(layer.attention, Attention)
-        self._layer, self._attention, self._places = layer, layer.attention, places
-        self._before, self._behind = mx.compile(self._first), mx.compile(self._second)
+        known: Any = weakref.proxy(layer)
+        self._layer, self._attention, self._places = known, layer.attention, places
+        self._before = mx.compile(partial(_before, known, layer.attention))
+        self._behind = mx.compile(partial(_behind, known, layer.attention))
         self._turned: dict[mx.Dtype, set[mx.Dtype]] = {}  # of x -> of what the rope turns
 
     def __call__(self, x: mx.array, ctx: Forward, cache: int) -> mx.array:
@@ -137,14 +142,20 @@ class Halves:
             self._turned[x.dtype] = turned
         return places.angles(rope, next(iter(turned)), offset) if len(turned) == 1 else None
 
-    def _first(self, x: mx.array, *place: mx.array) -> tuple[mx.array, ...]:
-        """x [B, 1, D] -> what attention takes of it, queries, keys, values, and the gate where there is one."""
-        at: Offset | Angles = Angles(*place) if len(place) > 1 else place[0] if place else 0
-        h = self._layer.enter(x)
-        return h, *(part for part in self._attention.heads(h, at) if part is not None)
 
-    def _second(self, x: mx.array, h: mx.array, attended: mx.array, gate: mx.array | None = None) -> mx.array:
-        return self._layer.leave(x, h, self._attention.output(attended, h, gate), None, 0)
+def _before(layer: Layer, attention: Attention, x: mx.array, *place: mx.array) -> tuple[mx.array, ...]:
+    """x [B, 1, D] -> what attention takes of it, queries, keys, values, and the gate where there is one. place: the
+    angles of its rope, or an offset."""
+    at: Offset | Angles = Angles(*place) if len(place) > 1 else place[0] if place else 0
+    h = layer.enter(x)
+    return h, *(part for part in attention.heads(h, at) if part is not None)
+
+
+def _behind(
+    layer: Layer, attention: Attention, x: mx.array, h: mx.array, attended: mx.array, gate: mx.array | None = None
+) -> mx.array:
+    """What the layer makes of x, of `_before` and of what attention found [B, H, 1, E]."""
+    return layer.leave(x, h, attention.output(attended, h, gate), None, 0)
 
 
 @cache

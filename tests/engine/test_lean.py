@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -274,3 +275,18 @@ def test_layers_of_a_step_start_as_they_are_built(monkeypatch: pytest.MonkeyPatc
     with load(tiny_model("llama"), drive="manual", ops="mlx") as plain:
         plain.generate([5, 9, 2, 7], params)
     assert started == [(1,)] * 3
+
+
+def test_a_closed_engine_leaves_nothing_behind() -> None:
+    """At once: traces hold weights, and a cycle of references would hold them until somebody collects it."""
+    gc.collect()
+    before = mx.get_active_memory()
+    gc.disable()
+    try:
+        loaded = load(tiny_model("llama"), ops="lean")
+        loaded.generate([5, 9, 2], SamplingParams(max_tokens=4))
+        loaded.close()
+        del loaded
+        assert mx.get_active_memory() == before
+    finally:
+        gc.enable()
