@@ -101,8 +101,8 @@ class DeviceRun(Noted):
 
 
 def as_sample(row: BenchSampleRow) -> BatchSample:
-    """The sample of a row of part "ab" or "aa"."""
-    values = {name: row.document[name] for name in SAMPLE_FIELDS}
+    """The sample of a row of part "ab" or "aa". A field that came later than the row has its default."""
+    values = {name: row.document[name] for name in SAMPLE_FIELDS if name in row.document}
     return BatchSample(**values | {name: tuple(values[name]) for name in ("ttfts_s", "gaps_s")})
 
 

@@ -27,6 +27,7 @@ from lab.device_words import markdown
 from lab.store import Store
 from oracles.contract import HostProbe, OracleCrashed, OracleRefused, RowsProbe, StackConfig, Trace
 
+ROOT = Path(__file__).resolve().parents[2]
 KEY = "linux-x86_64-cuda-sm90"
 TINY = Group(model="tiny", packing="bf16")
 FOLDERS = {("tiny", "bf16"): Path("llama-bf16-drawn-0"), ("0.6b", "4bit"): Path("qwen3-4bit-drawn-0")}
@@ -331,6 +332,22 @@ def test_a_flag_that_would_go_unread_is_refused(
 ) -> None:
     assert cli.main(["bench", "device", *line]) == 2
     assert f"error: {flag}=" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "reports").glob("**/device-samples.jsonl")), ids=lambda p: p.parent.name
+)
+def test_samples_of_earlier_sources_are_read(store: Store, path: Path) -> None:
+    """Planted break: a field of samples that came later made every report of earlier ones fail."""
+    assert take_in(store, path) == (1, 0)
+    told = json.loads((path.parent / "device.json").read_text(encoding="utf-8"))
+    cells = {cell.cell: cell for cell in read_report(store, KEY).cells if cell.ratios}
+    assert cells
+    for cell in told["cells"]:
+        if cell["ratios"]:
+            assert cell["ratios"]["decode_tok_s"]["value"] == pytest.approx(
+                cells[cell["cell"]].ratios["decode_tok_s"].value
+            )
 
 
 def test_a_file_that_is_not_whole_leaves_nothing_behind(store: Store, tmp_path: Path) -> None:
