@@ -3,7 +3,8 @@
 The form that serves multiplies every token by a state of its own; this one makes matrix products of whole blocks, whose
 gradients need a fraction of the memory. It rounds differently, so nothing is served with it.
 
-Letters: B rows, L length, H heads, P values of a head, G groups of heads, N state size, C tokens of a block, K blocks.
+Letters: B rows, L length, H heads, P values of a head, G groups of heads, J heads of a group, N state size, C tokens of
+a block, K blocks. What all heads of a group share is multiplied once: their values stand side by side, [C, J * P].
 """
 
 from __future__ import annotations
@@ -18,22 +19,28 @@ def scan_blocks(
 ) -> tuple[mx.array, mx.array]:
     """As `ssm.scan`: x [B, L, H, P], dt [B, L, H], rates [H], b, c [B, L, G, N], state [B, H, P, N] or None."""
     (B, L, H, P), (G, N) = x.shape, b.shape[2:]
+    C, J = BLOCK, H // G
     # Padded tokens have a step of no size: nothing enters, nothing fades.
-    dt = mx.pad(dt, [(0, 0), (0, -L % BLOCK), (0, 0)])
-    logs = (dt * rates).swapaxes(1, 2).reshape(B, H, -1, BLOCK)
-    total = mx.cumsum(logs, axis=-1)  # [B, H, K, C]: the logarithm of the decay up to each token of its block
-    gained = _cut(x) * dt.swapaxes(1, 2).reshape(B, H, -1, BLOCK, 1)  # [B, H, K, C, P]
-    rows, columns = (mx.repeat(_cut(part), H // G, axis=1) for part in (b, c))  # [B, H, K, C, N]
-    y = (columns @ rows.swapaxes(-1, -2) * _decays(total)) @ gained
-    left = mx.exp(total[..., -1:] - total)[..., None]  # [B, H, K, C, 1]: of each token at the end of its block
-    entered = (gained * left).swapaxes(-1, -2) @ rows  # [B, H, K, P, N]
-    first = mx.zeros((B, H, 1, P, N), entered.dtype) if state is None else state[:, :, None]
-    ends = mx.concatenate([mx.zeros((B, H, 1), total.dtype), mx.cumsum(total[..., -1], axis=-1)], axis=-1)
-    after = _decays(ends) @ mx.concatenate([first, entered], axis=2).reshape(B, H, -1, P * N)  # [B, H, K + 1, P * N]
-    states = after.reshape(B, H, -1, P, N)
-    y = y + mx.exp(total)[..., None] * (columns @ states[:, :, :-1].swapaxes(-1, -2))
-    y = y.reshape(B, H, -1, P)[:, :, :L].swapaxes(1, 2)
-    return y.astype(x.dtype), states[:, :, -1]
+    x, dt, b, c = (_whole(part) for part in (x, dt, b, c))
+    K = x.shape[1] // C
+    logs = (dt * rates).reshape(B, K, C, H).swapaxes(2, 3)
+    total = mx.cumsum(logs, axis=-1)  # [B, K, H, C]: the logarithm of the decay up to each token of its block
+    gained = x.reshape(B, K, C, H, P) * dt.reshape(B, K, C, H, 1)
+    rows, columns = (part.reshape(B, K, C, G, N).swapaxes(2, 3) for part in (b, c))  # [B, K, G, C, N]
+    scores = (columns @ rows.swapaxes(-1, -2))[:, :, :, None] * _decays(total).reshape(B, K, G, J, C, C)
+    y = (scores.reshape(B, K, H, C, C) @ gained.swapaxes(2, 3)).swapaxes(2, 3)  # [B, K, C, H, P]
+    left = mx.exp(total[..., -1:] - total).swapaxes(2, 3)[..., None]  # [B, K, C, H, 1]: at the end of its block
+    entered = rows.swapaxes(-1, -2) @ (gained * left).reshape(B, K, C, G, J * P).swapaxes(2, 3)  # [B, K, G, N, J * P]
+    entered = entered.reshape(B, K, G, N, J, P).transpose(0, 2, 4, 1, 3, 5).reshape(B, H, K, N * P)
+    first = mx.zeros((B, H, 1, N * P), entered.dtype) if state is None else state.swapaxes(-1, -2).reshape(B, H, 1, -1)
+    ends = mx.cumsum(total[..., -1].swapaxes(1, 2), axis=-1)  # [B, H, K]
+    ends = mx.concatenate([mx.zeros((B, H, 1), total.dtype), ends], axis=-1)
+    states = _decays(ends) @ mx.concatenate([first, entered], axis=2)  # [B, H, K + 1, N * P]: before each block
+    before = states[:, :, :-1].reshape(B, G, J, K, N, P).transpose(0, 3, 1, 4, 2, 5).reshape(B, K, G, N, J * P)
+    seen = (columns @ before).reshape(B, K, G, C, J, P).transpose(0, 1, 3, 2, 4, 5).reshape(B, K, C, H, P)
+    y = y + mx.exp(total).swapaxes(2, 3)[..., None] * seen
+    y = y.reshape(B, K * C, H, P)[:, :L]
+    return y.astype(x.dtype), states[:, :, -1].reshape(B, H, N, P).swapaxes(-1, -2)
 
 
 def _decays(total: mx.array) -> mx.array:
@@ -42,8 +49,7 @@ def _decays(total: mx.array) -> mx.array:
     return mx.tril(mx.exp(mx.minimum(between, 0.0)))
 
 
-def _cut(x: mx.array) -> mx.array:
-    """[B, L, H, D] -> [B, H, K, C, D], zeros behind the last token."""
-    B, L, H, D = x.shape
-    x = mx.pad(x, [(0, 0), (0, -L % BLOCK), (0, 0), (0, 0)])
-    return x.swapaxes(1, 2).reshape(B, H, -1, BLOCK, D)
+def _whole(x: mx.array) -> mx.array:
+    """[B, L, ...] with zeros behind the last token, to whole blocks."""
+    behind = -x.shape[1] % BLOCK
+    return mx.pad(x, [(0, 0), (0, behind), *[(0, 0)] * (x.ndim - 2)]) if behind else x
