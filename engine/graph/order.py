@@ -1,9 +1,9 @@
 """Whether this machine sums a token's attention in the order of keys, so that keys which a mask hides behind the last
 one leave its bits as they are.
 
-MLX's own products on a CPU do. A BLAS may cut a long sum in parts whose size depends on its length (OpenBLAS 0.3.21 does
-beyond 320 keys with its Zen kernels, and at nearly every length with those for AVX-512, whose edges are of their own),
-so there it is tried out: the order follows from shapes alone, so random numbers show it.
+MLX's own products on a CPU do. A BLAS may cut a long sum in parts whose size depends on its length (OpenBLAS 0.3.21
+does beyond 320 keys with its Zen kernels, and at nearly every length with those for AVX-512, whose edges are of their
+own), so there it is tried out: the order follows from shapes alone, so random numbers show it.
 """
 
 from __future__ import annotations
