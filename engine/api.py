@@ -121,6 +121,7 @@ class Engine:
         mode, rows = resolve_mode(config.batch_mode, device, self.machine.blas, unfit, fit, budget, beside=beside)
         if mode == "fast":
             flatten(self._model.decoder)
+        self._early = device == "cpu" and config.ops == "lean"  # layers of a step start as they are built
         exact = device != "cpu" and mode == "composition"  # masks and prompts as mlx-lm's batch has them
         self._projector = self._loop.call(self._make_projector)
         self._admission = Admission(
@@ -153,7 +154,7 @@ class Engine:
             masked=exact,
             compiled=self._compiled,
             normalised=config.argmax == "normalised",
-            early=config.ops == "lean" and device == "cpu",
+            early=self._early,
             prefixes=self._prefixes,
         )
         share = prompt_share(mode, device, self.machine.blas, self.parameters, config.prefill_chunk)
@@ -286,7 +287,7 @@ class Engine:
             prompt = tuple(i * STRIDE % vocab for i in range(prompt_tokens))
             task = Task(prompt=prompt, limit=max_tokens, seed=0, processors=processors, sampler=sampler)
             held = self._projector.caches(prefill_lengths(held_tokens, chunk))
-            return rehearse(self._model.decoder, self._kv, task, chunk, held)
+            return rehearse(self._model.decoder, self._kv, task, chunk, held, early=self._early)
 
         return self._loop.call(run)
 

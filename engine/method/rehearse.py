@@ -12,9 +12,9 @@ from engine.method.decode import Decode
 from engine.types import Rehearsal
 
 
-def rehearse(decoder: Decoder, kv: KVPlan, task: Task, chunk: int, held: list[LayerCache]) -> Rehearsal:
-    """Run `task` over caches that hold something already."""
-    method = Decode(decoder, kv, chunk=chunk, rows="together")
+def rehearse(decoder: Decoder, kv: KVPlan, task: Task, chunk: int, held: list[LayerCache], *, early: bool) -> Rehearsal:
+    """Run `task` over caches that hold something already. early: as it is served."""
+    method = Decode(decoder, kv, chunk=chunk, rows="together", early=early)
     row = method.open(task)
     row.caches = held
     mx.eval([a for cache in held for a in cache.arrays()])

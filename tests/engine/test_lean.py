@@ -150,7 +150,7 @@ def answers(folder: Path, dtype: str, **config: Any) -> list[tuple[Any, ...]]:
         return [(g.tokens, g.logprobs) for g in (*alone, *(handle.result() for handle in handles))]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("name", HALVED)
 def test_layers_in_halves_keep_the_bits(name: str, dtype: str) -> None:
     folder = tiny_model(name)
