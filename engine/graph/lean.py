@@ -31,6 +31,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from engine.errors import InvalidValue
 from engine.graph.attention import Attention, Heads
 from engine.graph.decoder import Decoder
 from engine.graph.experts import Moe
@@ -53,13 +54,14 @@ def unfit_for_lean(device: str, arch: str) -> str:
 
 def lean(decoder: Decoder, device: str) -> None:
     """Let the halves of a decoder's layers run as traces; on a CPU all its ropes share their tables, and its norms are
-    traces too."""
+    traces too. `InvalidValue` on a GPU, where nobody has it unasked, for a model without such layers."""
     parts = vars(decoder).values()
     if device != "cpu":
-        offsets = OffsetArrays()
-        for layer in modules(parts, (Layer,)):
-            if divisible_on_gpu(layer):
-                layer.halves = Halves(layer, offsets)
+        offsets, layers = OffsetArrays(), [x for x in modules(parts, (Layer,)) if divisible_on_gpu(x)]
+        if not layers:
+            raise InvalidValue("ops", "lean", "mlx: no layer of this model runs in halves on a GPU")
+        for layer in layers:
+            layer.halves = Halves(layer, offsets)
         return
     tables = Tables()
     for module in modules(parts, (Rope, Norm, Layer)):

@@ -290,3 +290,12 @@ def test_a_closed_engine_leaves_nothing_behind() -> None:
         assert mx.get_active_memory() == before
     finally:
         gc.enable()
+
+
+def test_a_gpu_refuses_what_it_would_not_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    with load(tiny_model("llama"), ops="mlx") as loaded:
+        decoder = loaded._model.decoder
+        monkeypatch.setattr("engine.graph.lean.adds_products", lambda _: True)
+        with pytest.raises(errors.InvalidValue, match="no layer of this model"):
+            lean(decoder, "cuda")
+        assert all(layer.halves is None for layer in decoder.layers)
