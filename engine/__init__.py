@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from engine.quantize.affine import quantize_folder as quantize_folder
     from engine.sample.samplers import check_sampler as check_sampler
     from engine.sample.samplers import sampling_logprobs as sampling_logprobs
+    from engine.train.loop import Trained as Trained
     from engine.train.loop import Training as Training
     from engine.train.lora import Lora as Lora
     from engine.train.lora import merge_adapter as merge_adapter
@@ -101,6 +102,7 @@ _DOOR = {
     "Request": "engine.types:Request",
     "SamplingParams": "engine.types:SamplingParams",
     "ScoreBlock": "engine.types:ScoreBlock",
+    "Trained": "engine.train.loop:Trained",
     "Training": "engine.train.loop:Training",
     "Usage": "engine.types:Usage",
     "Variant": "engine.levers:Variant",

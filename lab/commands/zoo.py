@@ -10,14 +10,15 @@ from lab.commands import example
 from lab.console import Output, progress_callback, size, wide_console
 
 if TYPE_CHECKING:
+    from lab.zoo.batches import TrainingData
     from lab.zoo.recipe import Recipe
 
-HELP = "tiny trained models: `list` shows their table, `check` measures it again, `train` and `tokenizer` make them"
+HELP = "tiny trained models: `list` shows their table, `check` measures it; `train`, `data`, `tokenizer` make them"
 EXAMPLE = "frontier zoo check --quick"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The actions `list`, `check`, `train` and `tokenizer`."""
+    """The actions `list`, `check`, `train`, `data` and `tokenizer`."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     listed = actions.add_parser("list", help="every model, as the table has it", epilog=example("frontier zoo list"))
     listed.add_argument("--markdown", action="store_true", help="as Markdown, all that is known of each")
@@ -38,19 +39,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     train.add_argument("name", metavar="NAME", help="a name of `frontier zoo list`")
     train.add_argument("--out", help="the folder to make; it must not exist yet (default: NAME, here)")
     train.add_argument("--steps", type=int, help="so many steps in each stage, for a look; not the recipe's model")
+    train.add_argument("--data", help="a file of `zoo data`, in place of the text: on a machine without it")
+    data = actions.add_parser(
+        "data", help="encode what they are trained on into one file", epilog=example("frontier zoo data --out zoo.npz")
+    )
+    data.add_argument("--out", default="zoo.npz", help="the file to write, a name in .npz (default: zoo.npz, here)")
     tokenizer = actions.add_parser(
         "tokenizer", help="train the tokenizer that all of them share again", epilog=example("frontier zoo tokenizer")
     )
     tokenizer.add_argument("--out", default="tokenizer", help="the folder to make (default: tokenizer, here)")
     tokenizer.add_argument("--force", action="store_true", help="write over the files of a folder that exists")
-    for action in (listed, check, train):
+    for action in (listed, check, train, data):
         action.add_argument("--weights", default="tests/zoo", help="the folder of the zoo (default: tests/zoo)")
 
 
 def run(args: argparse.Namespace) -> int:
     """Exit code 0; of `check` 1 where a claim is not true."""
     out = Output(as_json=args.json)
-    return {"list": show, "check": check, "train": train, "tokenizer": tokenizer}[args.action](args, out)
+    actions = {"list": show, "check": check, "train": train, "data": encode, "tokenizer": tokenizer}
+    return actions[args.action](args, out)
 
 
 def show(args: argparse.Namespace, out: Output) -> int:
@@ -94,7 +101,7 @@ def cells(row: dict[str, Any] | None) -> tuple[str, ...]:
         return ("", "", "not trained yet", "", "")
     share = " ".join(f"{skill} {100 * part:.0f}" for skill, part in row.get("skills", {}).items())
     if "repeated" in row:
-        share = f"repeats {100 * row['repeated']:.0f}"
+        share += f" repeats {100 * row['repeated']:.0f}"
     if "guessed" in row:
         share = f"guesses {100 * row['guessed']:.0f}"
     bits = f"{row['bits_per_byte']:.3f}" if "bits_per_byte" in row else ""
@@ -178,11 +185,9 @@ def train(args: argparse.Namespace, out: Output) -> int:
     from dataclasses import replace
 
     from engine import errors
-    from lab.zoo.data import make_data
+    from lab.zoo.batches import load_data
     from lab.zoo.make import make
     from lab.zoo.recipe import find_recipe
-    from lab.zoo.text import read_articles
-    from lab.zoo.tokens import read_tokenizer
 
     recipe, weights, target = find_recipe(args.name), Path(args.weights), Path(args.out or args.name)
     if target.exists():
@@ -196,10 +201,11 @@ def train(args: argparse.Namespace, out: Output) -> int:
             raise errors.InvalidValue("--steps", args.steps, f"absent for {recipe.name}, which is not trained")
         stages = tuple(replace(stage, steps=args.steps, seconds=None) for stage in recipe.stages)
         recipe = replace(recipe, stages=stages)
+    if args.data is not None and not recipe.stages:
+        raise errors.InvalidValue("--data", args.data, f"absent for {recipe.name}, which is not trained")
     data = None
     if recipe.stages:
-        out.line("encoding the text and packing rows of skills")
-        data = make_data(read_articles(), read_tokenizer(weights / "tokenizer"))
+        data = load_data(Path(args.data)) if args.data else encoded(weights, out)
         out.line(f"data sha256 {data.sha256}")
 
     def report(step: int, steps: int | None, loss: float) -> None:
@@ -209,6 +215,34 @@ def train(args: argparse.Namespace, out: Output) -> int:
     out.line(str(target))
     out.document({"name": recipe.name, "folder": str(target)})
     return 0
+
+
+def encode(args: argparse.Namespace, out: Output) -> int:
+    """What every model is trained on, in one file."""
+    from engine import errors
+
+    target = Path(args.out)
+    if target.suffix != ".npz":
+        raise errors.InvalidValue("--out", args.out, "a name in .npz")
+    if target.exists():
+        raise errors.InvalidValue("--out", args.out, "a file that does not exist yet")
+    if not target.absolute().parent.is_dir():
+        raise errors.InvalidValue("--out", args.out, "a name in an existing folder")
+    data = encoded(Path(args.weights), out)
+    data.save(target)
+    out.line(f"{target}: {size(target.stat().st_size)}, data sha256 {data.sha256}")
+    out.document({"file": str(target), "data_sha256": data.sha256})
+    return 0
+
+
+def encoded(weights: Path, out: Output) -> TrainingData:
+    """The text and the rows of skills, by the tokenizer of the zoo."""
+    from lab.zoo.data import make_data
+    from lab.zoo.text import read_articles
+    from lab.zoo.tokens import read_tokenizer
+
+    out.line("encoding the text and packing rows of skills")
+    return make_data(read_articles(), read_tokenizer(weights / "tokenizer"))
 
 
 def tokenizer(args: argparse.Namespace, out: Output) -> int:

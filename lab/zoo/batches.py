@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import io
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+from engine import errors, write_atomically
 
 ROW = 641  # tokens of a row: one more than positions, with room for recall over 500 tokens
 Ids = NDArray[np.uint16]
@@ -21,6 +25,7 @@ SHARES = {"recall": 7, "addition": 6, "copy": 3, "brackets": 3, "json": 3, "chat
 KINDS = tuple(kind for kind, share in SHARES.items() for _ in range(share))
 FOCUS = {"recall": (1, 4), "copy": (1, 8)}  # parts of a batch of `Focused`
 WIDER_FOCUS = {"recall": (7, 32), "copy": (5, 64), "json": (5, 64)}  # and of `Widened`
+DRILL = {"recall": (1, 2), "copy": (1, 16), "json": (1, 16)}  # and of `Drilled`
 DENSE_FROM, DENSE_UNTIL = 0.1, 1500  # the share of a kind's rows that it begins with, and the step that has them all
 
 
@@ -50,15 +55,20 @@ class TrainingData:
         arrays = {f"stream/{name}": ids for name, ids in self.streams.items()}
         counts = {f"bytes/{name}": np.array(count) for name, count in self.held_bytes.items()}
         answers = np.packbits(self.answers, axis=1)
-        np.savez_compressed(path, allow_pickle=False, rows=self.rows, answers=answers, **arrays, **counts)
+        file = io.BytesIO()
+        np.savez_compressed(file, allow_pickle=False, rows=self.rows, answers=answers, **arrays, **counts)
+        write_atomically(path, file.getvalue(), mode=0o644)
 
 
 def load_data(path: Path) -> TrainingData:
-    """What `TrainingData.save` wrote."""
-    with np.load(path) as held:
-        arrays = dict(held)
-    rows = arrays.pop("rows")
-    answers = np.unpackbits(arrays.pop("answers"), axis=1, count=rows.shape[1]).astype(np.bool_)
+    """What `TrainingData.save` wrote. Raises `errors.CorruptFile` for another file."""
+    try:
+        with path.open("rb") as file, np.load(file) as held:
+            arrays = dict(held)
+        rows, packed = arrays.pop("rows"), arrays.pop("answers")
+    except (ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        raise errors.CorruptFile(path, f"not a file of training data ({error})") from error
+    answers = np.unpackbits(packed, axis=1, count=rows.shape[1]).astype(np.bool_)
     named = {kind: {k.removeprefix(kind): v for k, v in arrays.items() if k.startswith(kind)} for kind in _KINDS}
     counts = {name: int(count) for name, count in named["bytes/"].items()}
     return TrainingData(named["stream/"], counts, rows, answers)
@@ -123,6 +133,18 @@ class Widened(Focused):
     focus = WIDER_FOCUS
 
 
+class Drilled(Focused):
+    """Seven eighths skills, half of all recall: a state space that has found how to tell the last of a list from the
+    others stays there, unless nearly every row asks for all of a list."""
+
+    focus = DRILL
+
+    def __init__(self, data: TrainingData, size: int, seed: int) -> None:
+        super().__init__(data, size, seed)
+        self.skills = size * 7 // 8
+        self.texts = size - self.skills
+
+
 class Windows:
     """Windows of one stream; every target counts."""
 
@@ -135,7 +157,8 @@ class Windows:
 
 
 class Repeats:
-    """Rows of a passage over and over: what a drafter that copies from the text so far guesses well."""
+    """Rows of a passage over and over: what a drafter that copies from the text so far guesses well. Every target
+    counts."""
 
     def __init__(self, data: TrainingData, size: int, seed: int) -> None:
         self._ids, self._size, self._seed = data.streams["text"], size, seed
@@ -149,6 +172,18 @@ class Repeats:
         length = random.integers(*PASSAGE)
         start = random.integers(0, len(self._ids) - length)
         return self._ids[start : start + length]
+
+
+class Recited:
+    """Half the rows those of `Mixed`, half those of `Repeats`: a model that repeats what it reads twice, and still
+    writes text and answers."""
+
+    def __init__(self, data: TrainingData, size: int, seed: int) -> None:
+        self._parts = (Mixed(data, size - size // 2, seed), Repeats(data, size // 2, seed))
+
+    def __call__(self, step: int) -> Batch:
+        rows, weights = zip(*(part(step) for part in self._parts), strict=True)
+        return np.concatenate(rows), np.concatenate(weights)
 
 
 def drawn_windows(ids: Ids, random: np.random.Generator, count: int) -> Ids:

@@ -26,8 +26,8 @@ def feat(row: Mapping[str, Any]) -> str:
 
 
 def markdown(known: Mapping[str, Recipe], held: Mapping[str, Any]) -> str:
-    """Two tables: models with their skills, in percent and bold below the bar, then everything else. A row that was
-    measured in part only has a star."""
+    """Two tables: models with their skills, in percent and bold below the bar, then what has no column there. A row
+    that was measured in part only has a star."""
     rows = {name: _row(held["models"].get(name, {})) for name in known}
     shown = {name: row for name, row in rows.items() if row is not None}
     skilled = {name: row for name, row in shown.items() if "skills" in row}
@@ -38,11 +38,7 @@ def markdown(known: Mapping[str, Recipe], held: Mapping[str, Any]) -> str:
         [name + star[name], *_sizes(row), *_costs(row, sizes[name]), *_shares(row, skills), known[name].about]
         for name, row in skilled.items()
     ]
-    rest = [
-        [name + star[name], *_sizes(row), feat(row), known[name].about]
-        for name, row in shown.items()
-        if name not in skilled
-    ]
+    rest = [[name + star[name], *_sizes(row), feat(row), known[name].about] for name, row in shown.items() if feat(row)]
     return f"{_table((*HEAD, *skills, ABOUT), first)}\n\n{_table((*HEAD[:3], 'what it does', ABOUT), rest)}"
 
 

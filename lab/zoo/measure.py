@@ -157,8 +157,8 @@ def _of_engine(recipe: Recipe, engine: Engine, yardstick: Yardstick, report: Rep
     row: dict[str, Any] = {"bits_per_byte": bits_per_byte(engine, *yardstick.windows())}
     if recipe.kind == "adapter":
         return row | {"bits_per_byte_own": _own(recipe, engine, yardstick)}
-    if recipe.stages and recipe.stages[-1].data == "repeats":
-        return row | {"repeated": repeated_share(engine, yardstick.repeated())}
+    if recipe.stages and recipe.stages[-1].data == "recited":
+        row["repeated"] = repeated_share(engine, yardstick.repeated())
     skills = {}
     for done, skill in enumerate(SKILLS):
         report(recipe.name, done, len(SKILLS))

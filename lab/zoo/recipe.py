@@ -19,8 +19,8 @@ FIRST_WARM_UP, LATER_WARM_UP = 200, 30  # steps: of a model from its seed, and o
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """One run of training. data: "mixed", "focused", "repeats" or the name of a stream; seconds, in place of steps,
-    only in a recipe that was never run."""
+    """One run of training. data: a kind of batch or the name of a stream; seconds, in place of steps, only in a recipe
+    that was never run."""
 
     data: str
     rows: int

@@ -54,11 +54,10 @@ def below_bar(recipe: Recipe, row: Mapping[str, Any], baseline: float) -> list[s
     if recipe.kind == "adapter":
         if row["bits_per_byte_own"] >= row["bits_per_byte_own_of_base"]:
             found.append("bits_per_byte_own")
-    elif "repeated" in row:
-        if row["repeated"] < REPEAT_BAR:
-            found.append("repeated")
     elif "bits_per_byte" in row and row["bits_per_byte"] > BPB_BAR * baseline:
         found.append("bits_per_byte")
+    if row.get("repeated", 1.0) < REPEAT_BAR:
+        found.append("repeated")
     found += [skill for skill, share in row.get("skills", {}).items() if share < SKILL_BAR]
     return sorted(found)
 

@@ -1,23 +1,21 @@
-"""KL on real workers and a tiny model: bits order as they must, and a native position makes the run invalid."""
+"""KL on real workers, on trained weights: bits order as they must, and a native position makes the run invalid."""
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from eval_fakes import EngineHere
+from zoo_text import held_out, zoo_arm
 
 from evals.fidelity import run_fidelity
 from evals.gate import LeverNotApplied
 from evals.perplexity import run_perplexity
 from oracles.contract import OracleRefused, StackConfig
-from oracles.tiny import tiny_model
 
-VOCAB = 101
-SEQUENCES = [[int(t) for t in np.random.default_rng([3, i]).integers(2, VOCAB, 41)] for i in range(6)]
+SEQUENCES = held_out(6, 41)
 
 
 def arm(kv: str, stack: str = "engine", chunk: int = 2048) -> StackConfig:
-    return StackConfig(stack=stack, model=str(tiny_model("llama")), kv=kv, chunk=chunk)
+    return zoo_arm("draft-0.5m", kv, stack, chunk)
 
 
 @pytest.mark.parametrize("protocol", ["step", "forward"])
@@ -51,7 +49,7 @@ def test_the_engine_and_mlx_lm_give_the_same_numbers_and_a_plan_that_is_not_ther
     )
     assert ours.report == theirs.report
     assert ours.layers == theirs.layers
-    assert [layer.layer for layer in ours.layers] == [-1, 0, 1, 2]
+    assert [layer.layer for layer in ours.layers] == [-1, 0, 1, 2, 3, 4]
     assert ours.reference_kv_bytes == theirs.reference_kv_bytes
     with pytest.raises(OracleRefused, match=r"not a readable kv_config\.json"):
         run_fidelity(arm("native"), [arm("mixed:absent.json")], SEQUENCES[:2], tail=12)

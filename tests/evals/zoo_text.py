@@ -27,6 +27,8 @@ def held_out(count: int, length: int) -> list[list[int]]:
     return [list(ids[start * length : (start + 1) * length]) for start in range(count)]
 
 
-def zoo_arm(name: str, kv: str = "native", stack: str = "engine") -> StackConfig:
-    """A model of the zoo in float32, as every device has it."""
-    return StackConfig(stack=stack, model=str(ZOO / name), kv=kv, dtype="float32")
+def zoo_arm(
+    name: str, kv: str = "native", stack: str = "engine", chunk: int = 2048, dtype: str = "float32"
+) -> StackConfig:
+    """A model of the zoo, in float32 unless told: as every device has it."""
+    return StackConfig(stack=stack, model=str(ZOO / name), kv=kv, chunk=chunk, dtype=dtype)

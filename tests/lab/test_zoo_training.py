@@ -12,7 +12,19 @@ import pytest
 
 from engine import errors, load
 from evals.skills import SKILLS, Draws, never_trained
-from lab.zoo.batches import DENSE_UNTIL, KINDS, ROW, Focused, Mixed, TrainingData, Widened, load_data
+from lab.zoo.batches import (
+    DENSE_UNTIL,
+    KINDS,
+    PASSAGE,
+    ROW,
+    Drilled,
+    Focused,
+    Mixed,
+    Recited,
+    TrainingData,
+    Widened,
+    load_data,
+)
 from lab.zoo.data import lines_style, lower_style, make_data
 from lab.zoo.make import make
 from lab.zoo.recipe import Stage, find_recipe
@@ -68,10 +80,37 @@ def test_widened_batches_have_more_json() -> None:
     assert len(picked) == len(Focused(data(), 64, seed=1)._picked(DENSE_UNTIL, np.random.default_rng(0))) == 33
 
 
+def test_drilled_batches_are_skills_and_half_of_them_recall() -> None:
+    """Of 32 rows 28 are of skills, 16 of recall before two of copying and two of JSON; the other four are text."""
+    drilled = Drilled(data(), 32, seed=1)
+    picked = drilled._picked(DENSE_UNTIL, np.random.default_rng(0))
+    assert [KINDS[row % len(KINDS)] for row in picked[:20]] == ["recall"] * 16 + ["copy"] * 2 + ["json"] * 2
+    rows, weights = drilled(0)
+    assert rows.shape == (32, ROW)
+    assert [bool((each == 1.0).all()) for each in weights] == [True] * 4 + [False] * 28
+
+
+def test_half_of_recited_rows_are_a_passage_over_and_over() -> None:
+    """The second half of a batch, every target of it; the first half is that of `Mixed`."""
+    rows, weights = Recited(data(), 10, seed=1)(3)
+    assert rows.shape == (10, ROW)
+    assert all(np.array_equal(a[:5], b) for a, b in zip((rows, weights), Mixed(data(), 5, 1)(3), strict=True))
+    assert (weights[5:] == 1.0).all()
+    for row in rows[5:]:
+        assert any(np.array_equal(row[length:], row[:-length]) for length in range(*PASSAGE))
+
+
 def test_data_survives_its_file(tmp_path: Path) -> None:
-    """Packed marks are cut to a row's length again."""
-    data().save(tmp_path / "data.npz")
-    assert load_data(tmp_path / "data.npz").sha256 == data().sha256
+    """Packed marks are cut to a row's length again; a file that is cut off, or another one, is refused."""
+    path = tmp_path / "data.npz"
+    data().save(path)
+    assert load_data(path).sha256 == data().sha256
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(errors.CorruptFile, match="training data"):
+        load_data(path)
+    np.savez(path, other=np.zeros(3))
+    with pytest.raises(errors.CorruptFile, match="training data"):
+        load_data(path)
 
 
 def test_sums_that_are_asked_are_never_trained() -> None:
@@ -100,6 +139,11 @@ def test_a_recipe_of_two_stages(tmp_path: Path) -> None:
         make(made, ZOO, data(), tmp_path / name, lambda step, steps, loss: None)
     one, same, short = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "same", "short"))
     assert one == same != short
+    curves = [json.loads((tmp_path / name / "curve.json").read_text())["stages"] for name in ("one", "short")]
+    assert [[(each["data"], each["steps"], each["curve"][-1][0]) for each in curve] for curve in curves] == [
+        [("mixed", 2, 2), ("focused", 1, 1)],
+        [("mixed", 2, 2)],
+    ]
     with load(tmp_path / "one") as engine:
         assert engine.tokenizer is not None
     with pytest.raises(errors.InvalidValue, match="data"):
