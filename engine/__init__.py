@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from engine.artifacts.drawn import Draw as Draw
     from engine.artifacts.drawn import draw_weights as draw_weights
     from engine.artifacts.drawn import read_draw as read_draw
+    from engine.artifacts.resolve import require_model as require_model
     from engine.artifacts.resolve import resolve_model as resolve_model
     from engine.artifacts.tokenizer import load_tokenizer as load_tokenizer
     from engine.backend import OPENBLAS_INSTALL as OPENBLAS_INSTALL
@@ -132,6 +133,7 @@ _DOOR = {
     "read_levers": "engine.levers:read_levers",
     "read_parameters": "engine.train.run:read_parameters",
     "read_removals": "engine.levers:read_removals",
+    "require_model": "engine.artifacts.resolve:require_model",
     "resolve_model": "engine.artifacts.resolve:resolve_model",
     "sampling_logprobs": "engine.sample.samplers:sampling_logprobs",
     "save_adapter": "engine.train.lora:save_adapter",

@@ -32,7 +32,8 @@ class Facts:
     primary: "win" both tests pass and the estimate reaches delta; "small" the lower bound is above 0 and the estimate
     is not; "same" the interval lies inside +-delta; "loss" the upper bound is below 0; "open" anything else.
     exhausted: the full number of quads and sessions is spent, or the experiment has expired.
-    on_frontier: the candidate stands on the frontier beside its base with P >= .9; None where that is not known.
+    on_frontier: the candidate stands on the frontier with P >= .9; None where that is not known. beside: of which other
+    recipes, in words; "" where it was not judged.
     counted: the primary does not depend on the clock; drawn: it depends on seeds, not on the clock. identical:
     bit-identical outputs. strong: the lower bound reaches delta in both sessions. others_no: every other target key has
     said no already. opt_in_only: the gate passed within limits that its class does not allow for a default.
@@ -57,6 +58,7 @@ class Facts:
     others_no: bool = False
     opt_in_only: bool = False
     drawn: bool = False
+    beside: str = ""
 
 
 @dataclass(frozen=True)
@@ -192,6 +194,7 @@ def _findings(facts: Facts) -> tuple[str, ...]:
         f"guardrails: {facts.guardrails}",
         f"confirmed: {facts.confirmed}",
         *(("the gate allows opt-in use only",) if facts.opt_in_only else ()),
+        *((f"{'on' if facts.on_frontier else 'not on'} the frontier beside {facts.beside}",) if facts.beside else ()),
         *(("the time cap ended the run between two looks",) if facts.time_capped else ()),
         *(("too few launches, or no gate, to say whether it is on the frontier",) if _asks_frontier(facts) else ()),
     )

@@ -13,12 +13,10 @@ from lab.config import LabConf
 from lab.declared import EXPLORE
 from lab.evidence import (
     Events,
-    Moment,
     NotReadable,
     canonical,
     confirmations,
     confirmed_by,
-    judge_search,
     machine_key,
     otherwise,
     read_session,
@@ -28,6 +26,7 @@ from lab.evidence import (
 from lab.fidelity import FidelityRun
 from lab.fingerprint import ROOT
 from lab.judge import Comparison
+from lab.judging import Moment, judge_search
 from lab.record import comparison_row
 from lab.store import Store, analysis_sha256, now
 from lab.tables import DecisionRow, EnvRow, FidelityRow, SessionRow

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -235,3 +237,23 @@ def json_object(flag: str, text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise errors.InvalidValue(flag, text, "a JSON object")
     return value
+
+
+def check_folder(flag: str, path: Path) -> None:
+    """Raise `InvalidValue` for a folder that could not be made or written to: the first of its path that is there must
+    be a folder, and ours to write."""
+    there = next(each for each in (path.absolute(), *path.absolute().parents) if each.exists() or each.is_symlink())
+    if not there.is_dir():
+        raise errors.InvalidValue(flag, str(path), f"a folder, or a path that does not exist yet; {there} is a file")
+    if not os.access(there, os.W_OK):
+        raise errors.InvalidValue(flag, str(path), f"a folder that can be written to; {there} cannot")
+
+
+def check_file(flag: str, path: Path, formats: Sequence[str] = ()) -> None:
+    """Raise `InvalidValue` for a file that could not be written. formats: the endings that it may have, any if none."""
+    if formats and path.suffix not in formats:
+        raise errors.InvalidValue(flag, str(path), f"a file that ends in {' or '.join(formats)}")
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise errors.InvalidValue(flag, str(path), "a file in a folder that is there")
+    if not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
+        raise errors.InvalidValue(flag, str(path), "a file that can be written")

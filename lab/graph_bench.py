@@ -44,7 +44,7 @@ class Limits:
         """The limits of a class of machine, from lab/conf/machine: its delta. Errors: `UnknownField`."""
         known = sorted(path.stem for path in (CONF / "machine").glob("*.yaml"))
         if machine not in known:
-            raise errors.UnknownField("machine", machine, known)
+            raise errors.UnknownField("--machine", machine, known)
         conf = OmegaConf.load(CONF / "machine" / f"{machine}.yaml")
         return cls(machine, 1 - float(conf.delta), float(conf.delta), float(conf.sample_s))
 

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from engine import errors, parse_kv
+from engine import parse_kv
 from evals.bootstrap import Interval
 from evals.fidelity import FidelityResult
 from evals.layers import LayerResult
@@ -32,14 +32,6 @@ DODGE = 0.7  # of the room of a domain that its candidates share
 EMBEDDING = "emb."
 DOWN_TO = 0.05  # of a mean: where an interval ends whose lower end has no place on a log axis
 BEFORE = 40  # characters before a worst token
-
-
-def check_file(flag: str, path: str) -> None:
-    """Refuse a file that could not be written, before anything runs. Errors: `InvalidValue`."""
-    if Path(path).suffix not in FORMATS:
-        raise errors.InvalidValue(flag, path, f"a file that ends in {' or '.join(FORMATS)}")
-    if not Path(path).absolute().parent.is_dir():
-        raise errors.InvalidValue(flag, path, "a file in a folder that is there")
 
 
 class Drawn:

@@ -82,13 +82,15 @@ def turns_of(device: str, *, quick: bool) -> list[Turn]:
     return turns
 
 
-def parity_step(results: Sequence[CellResult]) -> tuple[bool, str, Mapping[str, Any]]:
-    """The verdicts of the cells: counts, and each that is not equal in full."""
+def parity_step(results: Sequence[CellResult], left: int) -> tuple[bool, str, Mapping[str, Any]]:
+    """The verdicts of the cells: counts, and each that is not equal in full. left: cells that there was no time for,
+    which are no pass."""
     counts = Counter(result.status for result in results)
     rows = [result.as_dict() for result in results if result.status != "equal"]
-    good = bool(results) and not any(counts[status] for status in BAD)
-    words = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
-    return good, words or "no cells", {"counts": dict(counts), "not_equal": rows}
+    good = bool(results) and not left and not any(counts[status] for status in BAD)
+    words = [f"{count} {status}" for status, count in sorted(counts.items())]
+    words += [f"{left} not begun in time"] if left else []
+    return good, ", ".join(words) or "no cells", {"counts": dict(counts), "not_begun": left, "not_equal": rows}
 
 
 def speed_step(report: Report, turns: int, left: int) -> tuple[bool, str, Mapping[str, Any]]:

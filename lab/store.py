@@ -54,7 +54,8 @@ DEFAULT_FILE = "lab.sqlite"
 MIGRATIONS = Path(__file__).resolve().parent / "migrations"
 ANALYSIS = (
     "stats.py", "decide.py", "judge.py", "design.py", "measure.py", "stability.py", "verdict.py", "evidence.py",
-    "fidelity.py", "targets.py", "declared.py", "frontier.py", "pair_frontier.py", "sampler_gate.py", "diversity.py",
+    "fidelity.py", "targets.py", "declared.py", "frontier.py", "pair_frontier.py", "rivals.py", "judging.py",
+    "sampler_gate.py", "diversity.py",
 )  # fmt: skip
 LOCK_WAIT_S = 60
 

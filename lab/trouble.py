@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import sqlite3
+import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -59,13 +60,22 @@ def explained(shown: str, path: Path | None, wait_s: float) -> Iterator[None]:
 
 def require_sqlite(shown: str, path: Path, *, read_only: bool) -> None:
     """Raise `BadDatabase` for a file that is something else, which is none of ours to copy or to change; for an empty
-    one where it is to be read. A new database is an empty file at first, so that one who writes may find it so."""
+    one where it is to be read, or where its journal still holds rows, which SQLite would remove. A new database is an
+    empty file at first, so that one who writes may find it so; a line on stderr tells of it."""
     if not path.is_file():
         return
     with open(path, "rb") as file:
         head = file.read(len(MAGIC))
     if not head and read_only:
         raise BadDatabase(f"{shown}: an empty file, no database; it was left as it is: remove it, or name another")
+    journal = path.with_name(f"{path.name}-wal")
+    if not head and journal.is_file() and journal.stat().st_size:
+        raise BadDatabase(
+            f"{shown}: an empty file, but {journal.name} beside it holds rows; both were left as they are: keep the "
+            f"journal, then move both away to begin a new database"
+        )
+    if not head:
+        print(f"note: {shown} was an empty file of 0 bytes; a new database begins in it", file=sys.stderr)
     if head and head != MAGIC:
         raise BadDatabase(f"{shown}: not an SQLite database, it begins with {head!r}; it was left as it is")
 

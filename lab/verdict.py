@@ -7,7 +7,7 @@ first confirmation that could be used decides, whatever it says.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Literal
@@ -20,7 +20,7 @@ from lab.frontier import NEW_FRONTIER_P
 from lab.judge import Comparison, gate_words
 from lab.measure import METRICS, full_launches
 from lab.metrics import COUNTED, DRAWN
-from lab.pair_frontier import p_on_frontier, stands
+from lab.pair_frontier import Beside, p_on_frontier, points_of, stands
 from lab.stability import Cell, Session, judge_cell
 
 
@@ -153,8 +153,11 @@ def confirmed(found: Sequence[Confirmation], limit: int, begun: int) -> Confirme
     return "failed" if begun >= limit else "not yet"
 
 
-def judge_experiment(search: Measured, confirmations: Sequence[Measured], history: History) -> Judged:
-    """Everything that a search session and its confirmations say, and the row of the table that they meet."""
+def judge_experiment(
+    search: Measured, confirmations: Sequence[Measured], history: History, find: Callable[[], Beside] = Beside
+) -> Judged:
+    """Everything that a search session and its confirmations say, and the row of the table that they meet. find: the
+    other recipes that a candidate which pays for its gain is judged beside, asked for such a one alone."""
     conf, e, kl = search.conf, search.conf.experiment, search.fidelity
     cells = cells_of(search)
     comparisons = compare(search, cells)
@@ -163,7 +166,9 @@ def judge_experiment(search: Measured, confirmations: Sequence[Measured], histor
     again = tuple(confirm(search, session) for session in confirmations)
     used = next((c for c in again if c.state != "not yet"), None)
     pays = _primary(primary) == "win" and judge.guardrails_state(rails) == "worse"
-    p_on = p_on_frontier(search.session.ab, conf.profile.quads_per_launch, kl) if pays else None
+    points = points_of("candidate", search.session.ab, conf.profile.quads_per_launch, kl) if pays else None
+    beside = Beside() if points is None else find()
+    p_on = None if points is None else p_on_frontier(points[1], (points[0], *beside.points))
     expired = history.as_of > history.expires_on
     spent = history.done >= conf.thresholds.max_sessions and len(search.session.ab) >= conf.quads
     facts = Facts(
@@ -178,6 +183,7 @@ def judge_experiment(search: Measured, confirmations: Sequence[Measured], histor
         confirmed=confirmed(again, conf.thresholds.max_sessions, history.confirms),
         removes_code=e.kind == "ours" and e.removes_lines >= conf.thresholds.removed_lines,
         on_frontier=stands(p_on),
+        beside="" if p_on is None else beside.words,
         exhausted=expired or spent,
         counted=e.primary in COUNTED,
         drawn=e.primary in DRAWN,
@@ -193,14 +199,17 @@ def judge_experiment(search: Measured, confirmations: Sequence[Measured], histor
         facts=facts,
         decision=decide(facts),
         confirmations=again,
-        why=(*_words(search, comparisons, cells, again), *frontier_words(p_on)),
+        why=(*_words(search, comparisons, cells, again), *frontier_words(p_on, beside)),
         notes=tuple(_notes(search, cells)),
     )
 
 
-def frontier_words(p_on: float | None) -> tuple[str, ...]:
-    """The share of bootstraps in which the candidate is on the frontier beside its base."""
-    return () if p_on is None else (f"frontier of both arms: P {p_on:.2f}, on it from {NEW_FRONTIER_P:g}",)
+def frontier_words(p_on: float | None, beside: Beside) -> tuple[str, ...]:
+    """The share of bootstraps in which nobody dominates the candidate, and which recipes were left out."""
+    if p_on is None:
+        return ()
+    line = f"frontier: P {p_on:.2f} that nobody of {beside.words} dominates it, on it from {NEW_FRONTIER_P:g}"
+    return (line, *(f"not beside it: {why}" for why in beside.left_out))
 
 
 def _words(

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import yaml
@@ -58,7 +59,7 @@ def names() -> list[str]:
 
 def read_workload(name: str, **sizes: int | None) -> tuple[LoadConf, int, int]:
     """(a workload by name, its prompt tokens, its new tokens), sizes of the full profile where it has none of its own;
-    `sizes`: other values of its fields. Raises `UnknownField`, `InvalidValue`."""
+    `sizes`: other values of its fields, as flags of those names gave them. Raises `UnknownField`, `InvalidValue`."""
     if name not in names():
         raise errors.UnknownField("workload", name, names())
     document = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
@@ -67,20 +68,26 @@ def read_workload(name: str, **sizes: int | None) -> tuple[LoadConf, int, int]:
     prompt_tokens, max_tokens = load.prompt_tokens, load.max_tokens
     prompt_tokens = profile["prompt_tokens"] if prompt_tokens is None else prompt_tokens
     max_tokens = profile["max_tokens"] if max_tokens is None else max_tokens
-    check_workload(load, prompt_tokens)
+    check_workload(load, prompt_tokens, {size: f"--{size.replace('_', '-')}" for size in sizes})
     return load, prompt_tokens, max_tokens
 
 
-def check_workload(load: LoadConf, prompt_tokens: int) -> None:
-    """Raise `InvalidValue` for what cannot be measured. prompt_tokens: of the longest row, as it came out."""
+def check_workload(load: LoadConf, prompt_tokens: int, flags: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Raise `InvalidValue` for what cannot be measured. prompt_tokens: of the longest row, as it came out; flags: field
+    -> the flag that an error names in its place."""
     if load.kind not in KINDS:
         raise errors.InvalidValue("workload.kind", load.kind, KINDS)
-    least = {"rows": 1 if load.kind == "single" else 2, "shared_tokens": 0, "shorter": 0, "prompts": 1}
-    for name, low in least.items():
+    rows, tokens = (flags.get(name, f"workload.{name}") for name in ("rows", "prompt_tokens"))
+    least_rows = 1 if load.kind == "single" else 2
+    if load.rows < least_rows:
+        raise errors.InvalidValue(rows, load.rows, f"an integer >= {least_rows}, of {load.kind}")
+    for name, low in (("shared_tokens", 0), ("shorter", 0), ("prompts", 1)):
         if load.__dict__[name] < low:
             raise errors.InvalidValue(f"workload.{name}", load.__dict__[name], f"an integer >= {low}, of {load.kind}")
     if load.kind == "single" and load.rows != 1:
-        raise errors.InvalidValue("workload.rows", load.rows, "1, of single")
+        raise errors.InvalidValue(rows, load.rows, "1, of single")
+    if "rows" in flags and load.concurrency > load.rows:
+        raise errors.InvalidValue(rows, load.rows, f"an integer >= {load.concurrency}, the requests at a time")
     if (load.kind == "closed") != (load.concurrency > 0) or load.concurrency > load.rows:
         allowed = f"1..{load.rows}, its requests" if load.kind == "closed" else f"0, of {load.kind}"
         raise errors.InvalidValue("workload.concurrency", load.concurrency, allowed)
@@ -92,7 +99,7 @@ def check_workload(load: LoadConf, prompt_tokens: int) -> None:
     shortest = own_tokens(load, prompt_tokens)[-1]
     if shortest < 1:
         allowed = f"more than {prompt_tokens - shortest}, so that each prompt has a token of its own"
-        raise errors.InvalidValue("workload.prompt_tokens", prompt_tokens, allowed)
+        raise errors.InvalidValue(tokens, prompt_tokens, allowed)
 
 
 def own_tokens(load: LoadConf, prompt_tokens: int) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -235,7 +235,7 @@ class Pair:
 
 def run_cells(
     cells: Sequence[Cell], *, blas: str, bisect: bool = False, progress: Callable[[str, int, int], None] | None = None
-) -> Iterator[CellResult]:
+) -> Generator[CellResult, None, None]:
     """Run the cells in order and yield each result.
 
     progress(label, done, total) is called before each cell and once at the end.

@@ -18,23 +18,31 @@ HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 HUB_FILES = ("*.json", "model*.safetensors", "tokenizer.model", "*.tiktoken", "tiktoken.model", "*.txt", "*.jinja")
 
 
+def require_model(name: str) -> None:
+    """Fetches nothing. Raises ModelNotFound (it lists the built-in names) for what can be no model: neither a folder
+    of one, nor a built-in name, nor of the form of a hub id."""
+    path = Path(name).expanduser()
+    if name and path.is_dir():
+        if not (path / "config.json").is_file():
+            raise ModelNotFound(f"{name}: the folder has no config.json")
+        return
+    if path.suffix == ".gguf" and path.is_file():
+        raise ModelNotFound(f"{name} is a GGUF file; make a model folder of it: frontier convert {name} --out FOLDER")
+    if name not in BUILTIN and (path.exists() or not HUB_ID.fullmatch(name)):
+        known = ", ".join(BUILTIN)
+        raise ModelNotFound(f"{name!r} is neither a folder, nor a hub id (org/name), nor built in ({known})")
+
+
 def resolve_model(name: str, *, progress: Progress | None = None) -> Path:
     """The folder of a model; built-in and hub models are fetched first if need be.
 
     Raises ModelNotFound (it lists the built-in names), NetworkUnavailable, MissingTool, CorruptFile.
     """
+    require_model(name)
     path = Path(name).expanduser()
-    if name and path.is_dir():
-        if not (path / "config.json").is_file():
-            raise ModelNotFound(f"{name}: the folder has no config.json")
+    if path.is_dir():
         return path
-    if path.suffix == ".gguf" and path.is_file():
-        raise ModelNotFound(f"{name} is a GGUF file; make a model folder of it: frontier convert {name} --out FOLDER")
-    if name in BUILTIN:
-        return fetch_builtin(name, progress=progress)
-    if HUB_ID.fullmatch(name) and not path.exists():
-        return _from_hub(name, progress)
-    raise ModelNotFound(f"{name!r} is neither a folder, nor a hub id (org/name), nor built in ({', '.join(BUILTIN)})")
+    return fetch_builtin(name, progress=progress) if name in BUILTIN else _from_hub(name, progress)
 
 
 def _from_hub(name: str, progress: Progress | None) -> Path:

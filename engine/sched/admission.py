@@ -7,6 +7,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, cast
 
 from engine.artifacts.tokenizer import Tokenizer
@@ -57,9 +58,10 @@ class Admission:
             raise EmptyPrompt
         vocab = self.model.spec.vocab
         for token in ids:
-            if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < vocab:
+            # NumPy's integers are Integral; so is True, which is no token.
+            if isinstance(token, bool) or not isinstance(token, Integral) or not 0 <= int(token) < vocab:
                 raise InvalidValue("token id", token, f"an integer in 0..{vocab - 1} (the model's vocabulary)")
-        return ids
+        return tuple(map(int, ids))
 
     def encode(self, request: Request) -> tuple[int, ...]:
         """The prompt's token ids; ids are taken as they are. Raises also `TemplateMissing`."""

@@ -239,18 +239,23 @@ def check_graph(args: argparse.Namespace) -> None:
     from lab.graph_bench import Limits
     from lab.graph_models import CONFIGS
 
-    for model in args.models.split(",") if args.models else ():
+    models = args.models.split(",") if args.models else ()
+    for model in models:
         if model not in CONFIGS:
             raise errors.UnknownField("--models", model, CONFIGS)
+    bench_kv.each_once({"--models": models})
     if args.launches < 1:
         raise errors.InvalidValue("--launches", args.launches, "an integer >= 1")
     Limits.of(args.machine)
 
 
-def check_sizes(args: argparse.Namespace) -> None:
-    """Refuse sizes that measure nothing, before anything is loaded."""
-    from engine import errors
+def check_task(args: argparse.Namespace) -> None:
+    """Refuse sizes that measure nothing, and a model and KV scheme that can be none, before anything is loaded."""
+    from engine import errors, parse_kv, require_model
 
+    require_model(args.model)
+    if args.kv is not None:
+        parse_kv(args.kv)
     for flag, value, least in (
         ("--rounds", args.rounds, 1),
         ("--prompt-tokens", args.prompt_tokens, 2),
@@ -271,8 +276,8 @@ TASKS: dict[str, Callable[[argparse.Namespace, Output], int]] = {
 }
 # What is refused before the machine is held: one that waits for it should not learn of a mistyped flag then.
 CHECKS: dict[str, Callable[[argparse.Namespace], object]] = {
-    "decode": check_sizes,
-    "prefill": check_sizes,
+    "decode": check_task,
+    "prefill": check_task,
     "graph": check_graph,
     "kv": bench_kv.read,
     "batch": bench_batch.read,

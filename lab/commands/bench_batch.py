@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab.commands.bench_kv import exit_code, numbers
+from lab.commands.bench_kv import each_once, exit_code, numbers
 from lab.console import Output, progress_callback, wide_console
 
 if TYPE_CHECKING:
@@ -95,9 +95,7 @@ def read(args: argparse.Namespace) -> Request:
             raise errors.UnknownField("--kinds", kind, ("rows", "busy"))
     models = args.models.split(",") if args.models else list(MODELS)
     rows = numbers("--rows", args.rows) if args.rows else ROWS
-    for flag, values in (("--rows", list(rows)), ("--kinds", list(kinds)), ("--models", models)):
-        if len(set(values)) != len(values):
-            raise errors.InvalidValue(flag, ",".join(map(str, values)), "each once")
+    each_once({"--rows": rows, "--kinds": kinds, "--models": models})
     launches = LAUNCHES if args.launches is None else args.launches
     if launches < 1:
         raise errors.InvalidValue("--launches", launches, "an integer >= 1")
@@ -213,11 +211,13 @@ def check_differs(levers: Sequence[tuple[str, str]]) -> None:
 
 
 def check_shapes(models: Sequence[str], size: str | None, dtype: str | None) -> None:
-    """Raise `InvalidValue` for a size or dtype beside a model that has its own."""
-    from engine import errors
+    """Raise `InvalidValue` for a size or dtype beside a model that has its own, `ModelNotFound` for a name of none."""
+    from engine import errors, require_model
     from lab.graph_models import CONFIGS
 
     own = [model for model in models if model not in CONFIGS]
+    for model in own:
+        require_model(model)
     for flag, value in (("--size", size), ("--dtype", dtype)):
         if own and value is not None:
             raise errors.InvalidValue(flag, value, f"only with models of {', '.join(CONFIGS)}: {own[0]} has its own")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.console import Output, wide_console
+from lab.flags import check_folder
 
 if TYPE_CHECKING:
     from lab.device_plan import Turn
@@ -64,8 +65,8 @@ def check_flags(args: argparse.Namespace) -> None:
         raise errors.InvalidValue("--minutes", args.minutes, "a number > 0")
     if args.take_in is not None and not args.take_in.is_file():
         raise errors.InvalidValue("--take-in", str(args.take_in), "an existing file")
-    if args.out is not None and args.out.exists() and not args.out.is_dir():
-        raise errors.InvalidValue("--out", str(args.out), "a folder, or a path that does not exist yet")
+    if args.out is not None:
+        check_folder("--out", args.out)
     unread: dict[str, tuple[str, ...]] = {
         "--report": ("models", "packings", "prompts", "rows", "no_levers", "minutes", "plan")
     }
@@ -82,7 +83,7 @@ def check_flags(args: argparse.Namespace) -> None:
 
 def turns_of(args: argparse.Namespace) -> list[Turn]:
     """The plan of the flags. Errors: `InvalidValue`, `UnknownField`."""
-    from lab.commands.bench_kv import numbers
+    from lab.commands.bench_kv import each_once, numbers
     from lab.device_models import config_of, form_of
     from lab.device_plan import MODELS, PACKINGS, PROMPTS, ROWS, make_turns
 
@@ -95,6 +96,7 @@ def turns_of(args: argparse.Namespace) -> list[Turn]:
         form_of(packing)
     prompts = numbers("--prompts", args.prompts) if args.prompts else PROMPTS
     rows = numbers("--rows", args.rows) if args.rows else ROWS
+    each_once({"--models": models, "--packings": packings, "--prompts": prompts, "--rows": rows})
     return make_turns(models, packings, prompts, rows, levers=not args.no_levers)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lab.console import Output, progress_callback, wide_console
@@ -28,13 +29,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def numbers(flag: str, text: str) -> list[int]:
-    """The integers of a list with commas."""
+    """The integers of a list with commas; int() would take 1_0 for 10."""
     from engine import errors
 
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError as error:
-        raise errors.InvalidValue(flag, text, "integers >= 1, separated by commas") from error
+    parts = text.split(",")
+    if not all(re.fullmatch(r"-?[0-9]+", part) for part in parts):
+        raise errors.InvalidValue(flag, text, "integers >= 1, separated by commas")
+    return [int(part) for part in parts]
+
+
+def each_once(lists: Mapping[str, Sequence[object]]) -> None:
+    """Raise `InvalidValue` for a flag whose list has something twice: it would be measured twice under one name."""
+    from engine import errors
+
+    for flag, values in lists.items():
+        if len(set(values)) != len(values):
+            raise errors.InvalidValue(flag, ",".join(map(str, values)), "each once")
 
 
 def exit_code(verdicts: Sequence[str]) -> int:
@@ -51,6 +61,7 @@ def read(args: argparse.Namespace) -> tuple[list[str], list[Case]]:
     models = args.models.split(",") if args.models else list(MODELS)
     contexts = numbers("--contexts", args.contexts) if args.contexts else list(CONTEXTS)
     schemes = args.schemes.split(",") if args.schemes else list(SCHEMES)
+    each_once({"--models": models, "--contexts": contexts, "--schemes": schemes})
     if args.launches < 1:
         raise errors.InvalidValue("--launches", args.launches, "an integer >= 1")
     Limits.of(args.machine)

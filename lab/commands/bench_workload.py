@@ -36,18 +36,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def check(args: argparse.Namespace) -> None:
     """Refuse what cannot be measured, before anything is held or loaded. Raises `InvalidValue`, `UnknownField`."""
-    from engine import errors
+    from engine import errors, require_model
     from lab.graph_bench import Limits
     from lab.workloads import LEAST_TOKENS, read_workload
 
     load, _, max_tokens = read_workload(args.name, **{size: vars(args)[size] for size in SIZES})
     if load.kind == "drawn":
-        raise errors.InvalidValue("workload", args.name, "one that is greedy: samplers are compared by frontier lab")
+        raise errors.InvalidValue("NAME", args.name, "one that is greedy: samplers are compared by frontier lab")
     if max_tokens < LEAST_TOKENS:
         raise errors.InvalidValue("--max-tokens", max_tokens, f"an integer >= {LEAST_TOKENS}")
     if args.launches < 1:
         raise errors.InvalidValue("--launches", args.launches, "an integer >= 1")
     Limits.of(args.machine)
+    require_model(args.model)
 
 
 def run(args: argparse.Namespace, out: Output) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 from engine import Generation, Request, errors
 from lab.console import Output, progress_callback
 from lab.flags import add_model_flags, add_sampling_flags, engine_options, json_object, sampling_params
+from lab.prefix_words import prefix_line
 
 HELP = "complete a prompt and print the text and its speed"
 EXAMPLE = 'frontier generate --model smollm2-135m-instruct --prompt "What is a KV cache?" --max-tokens 64'
@@ -49,9 +50,8 @@ def build_prompt(args: argparse.Namespace, *, has_template: bool) -> tuple[Any, 
 
 def statistics(g: Generation) -> list[str]:
     """The lines that mlx-lm prints, and the KV scheme when it is not the native one."""
-    cached = f", {g.usage.cached_tokens} of them kept from before" if g.plan.prefix_cache else ""
     lines = [
-        f"Prompt: {g.usage.prompt_tokens} tokens, {g.timing.prefill_tok_s:.3f} tokens-per-sec{cached}",
+        f"Prompt: {g.usage.prompt_tokens} tokens, {g.timing.prefill_tok_s:.3f} tokens-per-sec",
         f"Generation: {g.usage.completion_tokens} tokens, {g.timing.decode_tok_s:.3f} tokens-per-sec",
         f"Peak memory: {g.timing.peak_bytes / 1e9:.3f} GB",
     ]
@@ -88,12 +88,15 @@ def run(args: argparse.Namespace) -> int:
         out.line(RULE)
         for event in handle.events():
             out.piece(event.text)
-        result = handle.result()
+        result, prefixes = handle.result(), engine.prefix_status()
     out.line()
     out.line(RULE)
     if not result.text:
         out.line("No text generated for this prompt")
     for line in statistics(result):
         out.line(line)
-    out.document(document(result))
+    if prefixes is not None:
+        out.line(prefix_line(prefixes))
+    kept = None if prefixes is None else asdict(prefixes) | {"hit_rate": prefixes.hit_rate}
+    out.document(document(result) | {"prefix_cache": kept})
     return 0

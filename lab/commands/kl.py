@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.console import Output, progress_callback, size, wide_console
-from lab.flags import add_text_flags, add_tier_flags, tier_kv
+from lab.flags import add_text_flags, add_tier_flags, check_file, tier_kv
 
 if TYPE_CHECKING:
     from evals.fidelity import FidelityResult
@@ -82,9 +82,9 @@ def run(args: argparse.Namespace) -> int:
     tail = DEFAULT_TAIL if args.tail is None else args.tail
     check_files(args)
     if args.plot is not None:
-        from lab.kl_figure import check_file
+        from lab.kl_figure import FORMATS
 
-        check_file("--plot", args.plot)
+        check_file("--plot", Path(args.plot), FORMATS)
     if args.lens and not args.layers:
         raise errors.InvalidValue("--lens", args.lens, "only with --layers")
     changes = (
@@ -176,8 +176,8 @@ def check_files(args: argparse.Namespace) -> None:
     """Raise `InvalidValue` for a flag that a kept reference leaves without a meaning."""
     from engine import errors
 
-    if args.save_reference is not None and not Path(args.save_reference).parent.is_dir():
-        raise errors.InvalidValue("--save-reference", args.save_reference, "a file in a folder that exists")
+    if args.save_reference is not None:
+        check_file("--save-reference", Path(args.save_reference))
     changed = ("model", "dtype", "chunk", "warm", "batch")
     candidates = ("candidate", "l1", "l2", *(f"candidate_{what}" for what in changed))
     streams = ("layers", "lens", "free", "reference_warm")  # a kept reference has no streams, and runs no more

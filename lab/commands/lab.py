@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from lab.commands import lab_life, lab_run, lab_sessions, lab_view
 from lab.console import Output
+from lab.flags import check_folder
 
 HELP = "declare, run, confirm, decide, promote and delete paired experiments"
 EXAMPLE = "frontier lab run kv8 --profile quick"
@@ -24,5 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Dispatch on the subcommand."""
+    """Dispatch on the subcommand. A folder that could not be written to is refused before anything runs."""
+    if "out" in vars(args) and args.action != "show":  # which writes only where there is something to draw
+        check_folder("--out", args.out)
     return ACTIONS[args.action](args, Output(as_json=args.json))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lab.commands import example
 from lab.console import Output, wide_console
+from lab.flags import check_folder
 
 if TYPE_CHECKING:
     from lab.config import LabConf
@@ -130,6 +131,8 @@ def show_one(args: argparse.Namespace, out: Output) -> int:
     status = status_of(conf, store, datetime.now(UTC).date())
     if store:
         with store:
+            if store.sessions(e.name):
+                check_folder("--out", args.out)
             for s in store.sessions(e.name):
                 outcome = store.outcome(s.id)
                 entry: dict[str, Any] = {"session": s.uid, "profile": s.profile, "started": s.started}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from engine import errors
 from lab.console import Output, wide_console
+from lab.flags import check_folder
 
 if TYPE_CHECKING:
     from lab.scorecard.card import ModelCard
@@ -50,7 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Refuse flags that would mean nothing beside each other. Raises `InvalidValue`."""
+    """Refuse flags that would mean nothing beside each other, and a folder that cannot be written to. Raises
+    `InvalidValue`."""
+    check_folder("--out", args.out)
     if args.measure is None and args.server:
         raise errors.InvalidValue("--server", args.server, "given together with --measure")
     if args.measure is None and args.machine_class != "shared":

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from lab.console import Output, progress_callback, size, wide_console
-from lab.flags import add_model_flags, engine_options
+from lab.flags import add_model_flags, check_file, engine_options
 from lab.prefix_words import prefix_line
 
 HELP = "replay a recorded arrival schedule turn by turn, and draw who ran when"
@@ -28,12 +28,12 @@ def run(args: argparse.Namespace) -> int:
     """Exit code 1 when a request failed, else 0."""
     from rich.table import Table
 
-    from engine import Generation, errors, load
+    from engine import Generation, load
     from lab.trace import draw, read_schedule, replay
 
     out = Output(as_json=args.json)
-    if args.out is not None and args.out.suffix not in (".svg", ".png", ".pdf"):
-        raise errors.InvalidValue("--out", str(args.out), "a file that ends in .svg, .png or .pdf")
+    if args.out is not None:
+        check_file("--out", args.out, (".svg", ".png", ".pdf"))
     arrivals = read_schedule(args.schedule)
     with progress_callback() as progress:
         engine = load(args.model, drive="manual", batch=args.batch, progress=progress, **engine_options(args, out))

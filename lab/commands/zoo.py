@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lab.commands import example
 from lab.console import Output, progress_callback, size, wide_console
+from lab.flags import check_folder
 
 if TYPE_CHECKING:
     from lab.zoo.batches import TrainingData
@@ -254,6 +255,7 @@ def tokenizer(args: argparse.Namespace, out: Output) -> int:
     target = Path(args.out)
     if target.exists() and not args.force:
         raise errors.InvalidValue("--out", args.out, "a folder that does not exist yet, or --force")
+    check_folder("--out", target)
     articles = read_articles()
     made = train_tokenizer(articles.trained)
     target.mkdir(parents=True, exist_ok=True)

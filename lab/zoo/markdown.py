@@ -57,8 +57,11 @@ def _costs(row: Mapping[str, Any], text: Mapping[str, int]) -> list[str]:
 
 
 def _shares(row: Mapping[str, Any], skills: Sequence[str]) -> list[str]:
-    shares = [row["skills"][skill] for skill in skills]
-    return [f"{100 * share:.0f}" if share >= SKILL_BAR else f"**{100 * share:.0f}**" for share in shares]
+    found = []
+    for share in (row["skills"].get(skill) for skill in skills):
+        shown = "" if share is None else f"{100 * share:.0f}"
+        found.append(f"**{shown}**" if share is not None and share < SKILL_BAR else shown)
+    return found
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -13,18 +13,65 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from engine import errors
 from lab.zoo.recipe import FOLDER, Recipe
 
 TABLE = FOLDER / "table.json"
 BPB_BAR, SKILL_BAR, REPEAT_BAR = 0.9, 0.9, 0.9
+# Of a row, where it has them.
+FIGURES = ("parameters", "bits_per_byte", "repeated", "guessed", "bits_per_byte_own")
 # What another machine's rounding may change: float32 sums of a few thousand terms in another order move a loss in the
 # fifth digit, and one greedy answer whose two best tokens are that close.
 BPB_SLACK, SHARE_SLACK_ITEMS = 1e-3, 1
 
 
 def read_table(path: Path = TABLE) -> dict[str, Any]:
-    held: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return held
+    """The table of a file. Raises `CorruptFile` for one that is not there, and for what is no such table."""
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        words = error.strerror if isinstance(error, OSError) else f"not JSON in UTF-8: {error}"
+        raise errors.CorruptFile(path, str(words)) from error
+    return check_table(path, held)
+
+
+def check_table(path: Path, held: object) -> dict[str, Any]:
+    """A document as the table of `path`; no number is judged. Raises `CorruptFile` for one that is none."""
+    table = _object(path, "the document", held)
+    text = _object(path, "text", table.get("text", {}))
+    for which, value in _object(path, "baseline", table.get("baseline")).items():
+        _number(path, f"baseline.{which}", value)
+    for name, sizes in _object(path, "models", table.get("models")).items():
+        for which, row in _object(path, f"models.{name}", sizes).items():
+            check_row(path, f"models.{name}.{which}", _object(path, f"models.{name}.{which}", row))
+            for count in ("bytes", "tokens"):
+                _number(path, f"text.{which}.{count}", _object(path, f"text.{which}", text.get(which)).get(count))
+    return table
+
+
+def check_row(path: Path, where: str, row: Mapping[str, Any]) -> None:
+    """Raise `CorruptFile` unless a row has what every row has, and the rest of what it begins."""
+    needs = {"bytes", *(name for name in FIGURES if name in row)}
+    needs |= {"bits_per_byte"} if "skills" in row else set()
+    needs |= {"bits_per_byte_own_of_base"} if "bits_per_byte_own" in row else set()
+    for name in sorted(needs):
+        _number(path, f"{where}.{name}", row.get(name))
+    for skill, share in _object(path, f"{where}.skills", row.get("skills", {})).items():
+        _number(path, f"{where}.skills.{skill}", share)
+    below = row.get("below")
+    if not isinstance(below, list) or not all(isinstance(each, str) for each in below):
+        raise errors.CorruptFile(path, f"no table of the zoo: {where}.below is {below!r}, no list of names")
+
+
+def _object(path: Path, where: str, value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise errors.CorruptFile(path, f"no table of the zoo: {where} is {value!r:.40}, no object")
+    return value
+
+
+def _number(path: Path, where: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise errors.CorruptFile(path, f"no table of the zoo: {where} is {value!r:.40}, no number")
 
 
 def write_table(table: Mapping[str, Any], path: Path = TABLE) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+import numpy as np
 import pytest
 
 from engine import Engine, Request, SamplingParams, errors, load
@@ -210,6 +211,16 @@ def test_an_empty_prompt_is_refused(text_engine: Engine, prompt: object) -> None
 def test_ids_outside_the_vocabulary_are_refused(text_engine: Engine, prompt: list[int]) -> None:
     with pytest.raises(errors.InvalidValue, match="token id"):
         text_engine.generate(prompt)
+
+
+def test_a_list_of_numpy_integers_is_a_prompt(text_engine: Engine) -> None:
+    """Planted break: it was refused as not an integer; forced tokens were too."""
+    listed: list[Any] = list(np.array(PROMPT, dtype=np.int32))
+    got = text_engine.generate(listed, GREEDY, forced_tokens=tuple(np.array([7, 8], dtype=np.uint16)))
+    assert got.tokens == text_engine.generate(PROMPT, GREEDY, forced_tokens=(7, 8)).tokens
+    assert {type(token) for token in got.tokens} == {int}
+    with pytest.raises(errors.InvalidValue, match="token id"):
+        text_engine.generate([np.bool_(True)])
 
 
 def test_values_that_this_model_cannot_honour_are_refused_at_submission(text_engine: Engine) -> None:

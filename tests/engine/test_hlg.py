@@ -86,6 +86,8 @@ def test_filtered_tokens_stay_out_and_a_wide_straight_part_is_plain_temperature(
         ({"temperature": 1.0, "sampler": "hlg:toe=0"}, "sampler hlg toe=0.0"),
         ({"temperature": 1.0, "sampler": "hlg:toe=nan"}, "toe=NUMBER, once"),
         ({"temperature": 1.0, "sampler": "hlg:toe=1,toe=2"}, "toe=NUMBER, once"),
+        ({"temperature": 1.0, "sampler": "hlg:width=1_0"}, "sampler hlg='width=1_0' .*width=NUMBER, once"),
+        ({"temperature": 1.0, "sampler": "hlg:width= 1"}, "width=NUMBER, once"),
     ],
 )
 def test_refusals(fields: dict[str, object], named: str) -> None:

@@ -38,13 +38,14 @@ def model_folder(path: Path) -> Path:
 class Machine:
     """The world that fake workers live in: a clock that samples move, and a log of what happened.
 
-    speed: decode tok/s by kv; noise: log sd of a sample; off: kv schemes that never come on; crash_at: the sample that
-    kills its worker; broken: sample number -> fields of its document that come out otherwise.
+    speed, peak: decode tok/s and peak bytes by kv; noise: log sd of a sample; off: kv schemes that never come on;
+    crash_at: the sample that kills its worker; broken: sample number -> fields of its document that come out otherwise.
     """
 
     def __init__(self, key: str, speed: dict[str, float] | None = None, noise: float = 0.01, seed: int = 0) -> None:
         self.key, self.noise = key, noise
         self.speed = dict.fromkeys(LIVE, 10.0) | (speed or {})
+        self.peak = dict.fromkeys(LIVE, 10_000_000)
         self.rng = np.random.Generator(np.random.PCG64(seed))
         self.now = 1000.0
         self.log: list[tuple[str, str]] = []
@@ -93,7 +94,7 @@ class FakeWorker:
             "ttft_s": len(probe.token_ids) / (8 * speed),
             "decode_s": (probe.max_tokens - 1) / speed,
             "decode_tokens": probe.max_tokens - 1,
-            "peak_bytes": 10_000_000,
+            "peak_bytes": machine.peak[self.kv],
             "rss_bytes": 20_000_000,
             "kv_bytes": kv_bytes,
             "levers": {},

@@ -62,6 +62,17 @@ def test_a_lever_is_taken_only_where_it_is_applied(folder: Path) -> None:
     assert (unknown.returncode, "unrecognized arguments: --fuse" in unknown.stderr) == (2, True)
 
 
+def test_a_prefix_cache_that_holds_nothing_says_so(folder: Path) -> None:
+    """Planted break: `generate --prefix-cache` of a few bytes did nothing, in silence."""
+    line = ("generate", "--model", str(folder), "-p", "hello", "-m", "2", "--json", "--prefix-cache")
+    small, large = frontier(*line, "10B"), frontier(*line, "1MB")
+    assert (small.returncode, large.returncode) == (0, 0)
+    assert "holds 0 B of 10 B at 0 boundaries; 1 not kept: no room for a chunk" in small.stderr
+    assert json.loads(small.stdout)["prefix_cache"]["boundaries"] == 0
+    assert json.loads(large.stdout)["prefix_cache"]["boundaries"] == 1
+    assert "not kept" not in large.stderr
+
+
 def test_chat_over_a_pipe(folder: Path) -> None:
     done = frontier("chat", "--model", str(folder), "-m", "5", "--json", stdin="hi\nyou\n")
     assert done.returncode == 0

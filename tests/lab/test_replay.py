@@ -13,7 +13,8 @@ from lab_bench import DAY, Lab, edit, make_lab
 
 from lab import cli, deciding
 from lab.deciding import NothingToDecide, decide_again, replay
-from lab.evidence import Moment, confirmations, judge_search, searches
+from lab.evidence import confirmations, searches
+from lab.judging import Moment, judge_search
 from lab.tables import ComparisonRow
 from lab.verdict import Judged
 

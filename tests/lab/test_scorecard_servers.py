@@ -13,7 +13,7 @@ import pytest
 from scorecard_fakes import PROFILE, SEQUENCES, FakeWorker, quiet
 
 from engine import errors
-from lab.recipes import Pool, RecipeSpec, take_samples, warm_up
+from lab.recipes import Pool, RecipeSpec, take_samples, turned, warm_up
 from lab.scorecard.servers import Server, ServerConfig
 from lab.stages import require_live
 from oracles.contract import OracleRefused, Probe, StackConfig, TimeProbe
@@ -92,7 +92,7 @@ def test_tokens_are_timed_from_outside() -> None:
         ({"completion_tokens": 3}, "made 3 of 5 tokens"),
         ({"prompt_tokens": 12}, "another tokenizer"),
         ({"prompt_tokens": 7}, "another tokenizer"),
-        ({"prompt_tokens_details": {"cached_tokens": 4}}, "4 tokens of the prompt from a cache"),
+        ({"prompt_tokens_details": {"cached_tokens": 4}}, "4 of 8 tokens of the prompt from a cache"),
         ({"any": 0}, "tells no usage"),
         ({"status": 404}, "404 no such model"),
         ({"models": False}, "lists no model"),
@@ -110,6 +110,20 @@ def test_a_beginning_of_text_token_is_let_pass_and_logits_are_not_there() -> Non
             ask(url, Probe(token_ids=(1, 2), tail=1))
     with pytest.raises(OracleRefused, match="ConnectError"):
         ask(url)
+
+
+def test_a_first_token_that_prompts_share_is_no_kept_prompt() -> None:
+    """mlx-lm's server finds the one token with which two prompts begin; planted break: it was refused for it."""
+    asked = TimeProbe(token_ids=tuple(range(24)), max_tokens=5)
+    with server(prompt_tokens_details={"cached_tokens": 1}) as url:
+        assert ask(url, asked)["prompt_tokens"] == 23
+    with server(prompt_tokens_details={"cached_tokens": 2}) as url, pytest.raises(OracleRefused, match="2 of 24"):
+        ask(url, asked)
+
+
+def test_a_warm_up_begins_otherwise_in_each_round() -> None:
+    """Planted break: a server that lives on took the second warm-up from its cache, and was refused for it."""
+    assert [turned([5, 6, 7], round_) for round_ in range(4)] == [[5, 6, 7], [6, 7, 5], [7, 5, 6], [5, 6, 7]]
 
 
 def test_addresses() -> None:

@@ -8,7 +8,9 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +20,9 @@ from lab.cli import main
 from lab.commands import selfcheck as command
 from lab.scrub import scrub
 from lab.selfcheck import Step, as_document, parity_step, run_steps, turns_of
+from oracles import device_suite, parity
+from oracles.contract import Probe
+from oracles.parity import Cell, CellResult
 
 
 def broken() -> tuple[bool, str, dict[str, object]]:
@@ -83,7 +88,27 @@ def test_a_folder_is_taken_out_however_it_is_written(text: str, left: str) -> No
 
 
 def test_no_parity_cell_is_not_parity() -> None:
-    assert parity_step([])[0] is False
+    assert parity_step([], 0)[0] is False
+
+
+def test_minutes_bound_parity_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted break: --minutes bounded the speed pairs alone. What there was no time for is told, and is no pass; the
+    cells' processes are ended."""
+    closed, now = [], iter((10.0, 20.0, 30.0, 40.0))
+    cell = Cell(name="llama", dtype="float32", model="m", probe=Probe(token_ids=(1, 2)), steps=1)
+
+    def cells_run(cells: list[Cell], **_: object) -> Iterator[CellResult]:
+        try:
+            yield from (CellResult(each, "equal") for each in cells)
+        finally:
+            closed.append(True)
+
+    monkeypatch.setattr(device_suite, "device_cells", lambda quick: [cell] * 4)
+    monkeypatch.setattr(parity, "run_cells", cells_run)
+    monkeypatch.setattr(command, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    good, line, doc = command.parity("bundled", 25.0, quick=True)
+    assert (good, line, doc["not_begun"]) == (False, "3 equal, 1 not begun in time", 1)
+    assert closed == [True]
 
 
 def test_speed_comes_as_pairs_and_as_a_a_of_the_same_cell() -> None:

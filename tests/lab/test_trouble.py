@@ -311,6 +311,24 @@ def test_a_reader_says_that_it_migrated(tmp_path: Path, capsys: pytest.CaptureFi
         assert bool(said) is bool(words)
 
 
+def test_a_database_that_begins_in_an_empty_file_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Planted break: a lab's database that something had cut to 0 bytes became a fresh one without a word. Rows that
+    its journal still holds are kept: SQLite removes the journal of an empty file."""
+    cut, fresh = tmp_path / "cut.sqlite", tmp_path / "fresh.sqlite"
+    Store.open(str(fresh)).close()
+    assert capsys.readouterr().err == ""
+    cut.touch()
+    Store.open(str(cut)).close()
+    assert "cut.sqlite was an empty file of 0 bytes; a new database begins in it" in capsys.readouterr().err
+    held = tmp_path / "held.sqlite"
+    held.touch()
+    journal = tmp_path / "held.sqlite-wal"
+    journal.write_bytes(b"rows")
+    with pytest.raises(BadDatabase, match=r"held\.sqlite-wal beside it holds rows"):
+        Store.open(str(held))
+    assert (held.read_bytes(), journal.read_bytes()) == (b"", b"rows")
+
+
 def test_an_empty_file_is_no_database_for_a_reader(tmp_path: Path) -> None:
     """Catches a command that only reads and makes a database of whatever empty file it is given."""
     path = tmp_path / "nothing.sqlite"

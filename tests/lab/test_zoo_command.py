@@ -72,6 +72,40 @@ def test_a_model_without_a_row_and_one_without_weights(tmp_path: Path) -> None:
     assert cli.main(["zoo", "check", "no-model"]) == 2
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (None, "No such file or directory"),
+        ("{", "not JSON in UTF-8"),
+        ("\udcff", "not JSON in UTF-8"),
+        ("[]", "the document is [], no object"),
+        ('{"models": {}}', "baseline is None, no object"),
+        ('{"baseline": {"full": "2"}, "models": {}}', "baseline.full is '2', no number"),
+        ('{"baseline": {}, "models": {"llama-3m": []}}', "models.llama-3m is [], no object"),
+        (
+            '{"baseline": {}, "models": {"llama-3m": {"full": {"bytes": 1}}}}',
+            "models.llama-3m.full.below is None, no list of names",
+        ),
+        (
+            '{"baseline": {}, "models": {"llama-3m": {"full": {"bytes": 1, "below": []}}}}',
+            "text.full is None, no object",
+        ),
+    ],
+)
+@pytest.mark.parametrize("action", ["list", "check"])
+def test_a_file_that_is_no_table_is_named(
+    action: str, text: str | None, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Planted break: a bad file ended in a traceback."""
+    path = tmp_path / "table.json"
+    if text is not None:
+        path.write_text(text, encoding="utf-8", errors="surrogateescape")
+    assert cli.main(["zoo", action, "--table", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert f"error: {path}: " in said
+    assert says in said
+
+
 def row(**changes: Any) -> dict[str, Any]:
     skills = dict.fromkeys(("copy", "recall"), 1.0)
     return {"bits_per_byte": 1.5, "skills": skills, "below": [], **changes}
