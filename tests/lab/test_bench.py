@@ -77,4 +77,4 @@ def test_bad_sizes_are_named() -> None:
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
     with pytest.raises(errors.InvalidValue, match="--prompt-tokens"):
-        command.check_sizes(parser.parse_args(["decode", "--prompt-tokens", "1"]))
+        command.check_task(parser.parse_args(["decode", "--prompt-tokens", "1"]))
