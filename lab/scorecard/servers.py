@@ -23,7 +23,7 @@ from oracles.contract import OracleRefused, Probe, TimeProbe, Trace
 KV = "server"
 TIMEOUT_S = 600.0
 MOST_ADDED = 1  # a beginning-of-text token, which many servers put before a prompt
-MOST_CACHED = 0.05  # of a prompt's tokens: that texts begin with the same token or two is no kept prompt
+MOST_CACHED = 0.25  # of a prompt's tokens: that chats begin with the same template is no kept prompt
 
 Decode = Callable[[Sequence[int]], str]
 
@@ -126,7 +126,8 @@ class Server:
         if not usage:
             why = "it tells no usage, so that its tokens cannot be counted"
         elif made != probe.max_tokens:
-            why = f"it made {made} of {probe.max_tokens} tokens"
+            ended = ": it ended its text, though asked to `ignore_eos`" if made < probe.max_tokens else ""
+            why = f"it made {made} of {probe.max_tokens} tokens{ended}"
         elif not 0 <= prompt - asked <= MOST_ADDED:
             why = f"it counts {prompt} tokens in a prompt of {asked}: another tokenizer"
         elif cached > MOST_CACHED * asked:

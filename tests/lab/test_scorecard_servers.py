@@ -112,12 +112,12 @@ def test_a_beginning_of_text_token_is_let_pass_and_logits_are_not_there() -> Non
         ask(url)
 
 
-def test_a_first_token_that_prompts_share_is_no_kept_prompt() -> None:
-    """mlx-lm's server finds the one token with which two prompts begin; planted break: it was refused for it."""
+def test_a_template_with_which_prompts_begin_is_no_kept_prompt() -> None:
+    """mlx-lm's server finds the six tokens with which two chats begin; planted break: it was refused for them."""
     asked = TimeProbe(token_ids=tuple(range(24)), max_tokens=5)
-    with server(prompt_tokens_details={"cached_tokens": 1}) as url:
-        assert ask(url, asked)["prompt_tokens"] == 23
-    with server(prompt_tokens_details={"cached_tokens": 2}) as url, pytest.raises(OracleRefused, match="2 of 24"):
+    with server(prompt_tokens_details={"cached_tokens": 6}) as url:
+        assert ask(url, asked)["prompt_tokens"] == 18
+    with server(prompt_tokens_details={"cached_tokens": 7}) as url, pytest.raises(OracleRefused, match="7 of 24"):
         ask(url, asked)
 
 

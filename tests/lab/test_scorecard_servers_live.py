@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -29,15 +31,25 @@ SIZES = {"rounds": 3, "prompt_tokens": 24, "decode_tokens": 9, "kl_sequences": 2
 PROFILE = replace(PROFILES["quick"], relaunch=True, **SIZES)
 
 
+def endless(folder: Path) -> Path:
+    """The model with a token that it never writes as its end of text: that server knows no `ignore_eos`."""
+    shutil.copytree(MODEL, folder)
+    rare = max(json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"].items(), key=lambda pair: pair[1])
+    for name, field, value in (("config", "eos_token_id", [rare[1]]), ("tokenizer_config", "eos_token", rare[0])):
+        path = folder / f"{name}.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {field: value}))
+    return folder
+
+
 @contextmanager
-def running(folder: Path) -> Iterator[str]:
+def running(folder: Path, model: Path) -> Iterator[str]:
     """`mlx_lm.server` on a tiny model; its address."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
     (folder / "hub").mkdir(parents=True)
     env = os.environ | {"HF_HOME": str(folder), "HF_HUB_OFFLINE": "1"}
-    line = [sys.executable, "-m", "mlx_lm", "server", "--model", str(MODEL), "--port", str(port)]
+    line = [sys.executable, "-m", "mlx_lm", "server", "--model", str(model), "--port", str(port)]
     with open(folder / "server.log", "w", encoding="utf-8") as log:
         process = subprocess.Popen(line, env=env, stdout=log, stderr=log)
     try:
@@ -65,21 +77,22 @@ def stage(_name: str, _what: str, _expected_s: float) -> Iterator[Tick]:
 def test_mlx_lms_server_takes_its_turn_and_its_samples_are_stored(tmp_path: Path) -> None:
     said: list[str] = []
     print_ = fingerprint.take()
-    with running(tmp_path / "server") as url, Store.open(str(tmp_path / "lab.sqlite")) as store:
+    model = endless(tmp_path / "model")
+    with running(tmp_path / "server", model) as url, Store.open(str(tmp_path / "lab.sqlite")) as store:
         server = ServerConfig.of(url)
         new = NewRun(
             print=print_,
-            model=str(MODEL),
-            timing_model=str(MODEL),
-            model_sha256=fingerprint.model_sha256(MODEL),
+            model=str(model),
+            timing_model=str(model),
+            model_sha256=fingerprint.model_sha256(model),
             profile=PROFILE.name,
             limits=machine_class("shared"),
             command="a test",
             specs=(*RECIPES, server.spec),
         )
         with RunRecord.begin(store, new) as record:
-            artifact = ceilings.read_artifact(MODEL)
-            measure_recipes(stage, said.append, record, MODEL, artifact, PROFILE, "bundled", [server])
+            artifact = ceilings.read_artifact(model)
+            measure_recipes(stage, said.append, record, model, artifact, PROFILE, "bundled", [server])
         (run,) = read_runs(store, print_.machine_key)
     assert server.spec.name not in run.refused, run.refused
     names = {server.spec.name, "engine native", "mlx-lm native"}
@@ -87,5 +100,5 @@ def test_mlx_lms_server_takes_its_turn_and_its_samples_are_stored(tmp_path: Path
     assert {name: len(each) for name, each in taken.items()} == dict.fromkeys(names, PROFILE.rounds)
     mine = taken[server.spec.name]
     assert all(s.decode_tok_s > 0 and s.prefill_tok_s > 0 and s.peak_bytes is None for s in mine)
-    assert {s.kv_status for s in mine} == {f"server, {MODEL}"}
+    assert {s.kv_status for s in mine} == {f"server, {model}"}
     assert all(s.peak_bytes for s in taken["engine native"])
