@@ -4,6 +4,7 @@ none that is right, or because it is not built here."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from engine.graph.rows import parts, unfit_for_rows
 from engine.graph.spec import ArchSpec
@@ -15,7 +16,7 @@ RAISING = frozenset({"gemma2", "internlm3", "gpt_bigcode", "phi3small", "llama4"
 WRONG = frozenset(
     {
         *("mamba", "jamba", "bailing_moe_linear", "rwkv7", "recurrent_gemma", "baichuan_m1", "longcat_flash_ngram"),
-        *("nemotron_h", "afm7"),
+        *("nemotron_h", "afm7", "olmo_hybrid"),
     }
 )
 # Specs of recurrent mixers that know padding.
@@ -47,9 +48,14 @@ def no_oracle_batch(spec: ArchSpec, kv: KVPlan, family: str) -> NoBatch | None:
     if unfit:
         return NoBatch(unfit, theirs=False)
     for part in parts(spec):
-        fields, name = vars(part), type(part).__name__
-        if fields.get("plain"):
+        name = type(part).__name__
+        if vars(part).get("plain"):
             return NoBatch("the plain recurrence takes no padding", theirs=False)
-        if name not in PADDED and any(cache.kind == "state" for cache in getattr(part, "caches", ())):
+        # A layer, a pair of mixers and the whole model say what their parts keep.
+        if name not in PADDED and _keeps_state(part) and not any(map(_keeps_state, list(parts(part))[1:])):
             return NoBatch(f"the states of {name} take no padding", theirs=False)
     return None
+
+
+def _keeps_state(part: Any) -> bool:
+    return any(cache.kind == "state" for cache in getattr(part, "caches", ()))

@@ -107,7 +107,7 @@ class Together(Lanes[S]):
         return self._slots
 
     def filled(self, lengths: tuple[int, ...]) -> list[mx.array]:
-        slots = self._filling
+        slots, self._filling = self._filling, []
         if len(lengths) > 1:
             # Or old places would be alive beside the new.
             mx.eval([a for slot in slots if isinstance(slot, PaddedKV) for a in slot.arrays()])
@@ -241,10 +241,7 @@ class Batched(Lanes[S]):
 
     def _place(self) -> None:
         """Give the rows that have come their place, and those that have gone none."""
-        for name in ("_prompts", "_running"):
-            table: Table[S] | None = vars(self)[name]
-            if table is not None and self._gone:
-                setattr(self, name, table.keeping([seat for seat in table.seats if seat not in self._gone]))
+        self._prompts, self._running = self._staying(self._prompts), self._staying(self._running)
         self._gone = []
         if not self._new:
             return
@@ -258,6 +255,12 @@ class Batched(Lanes[S]):
             self._prompts, self._running = (None, table) if self._lone_runs else (table, None)
             self._lone = None
         self._prompts = self._with(self._prompts, [*(self._prompts.seats if self._prompts else []), *new])
+
+    def _staying(self, table: Table[S] | None) -> Table[S] | None:
+        """Without the rows that have gone."""
+        if table is None or not self._gone:
+            return table
+        return table.keeping([seat for seat in table.seats if seat not in self._gone])
 
     def _with(self, table: Table[S] | None, seats: Sequence[S]) -> Table[S]:
         """The table with exactly these rows: those that are there first, in their order."""

@@ -1,8 +1,9 @@
 """What the engine's rows and mlx-lm's BatchGenerator compute, forward by forward, in a process that has both.
 
-`python batch_forwards.py FOLDER CHUNK LAYOUT` reads schedules from its standard input and prints one JSON document each:
-where the two differ. Of every forward are compared: the shape of its ids, of every attention the shapes of queries and
-keys and its mask, and for recurrent states which tokens count; and of every step the logits.
+`python batch_forwards.py FOLDER CHUNK LAYOUT` says why mlx-lm has no such batch, if it has none; else it reads
+schedules from its standard input and prints one JSON document each: where the two differ. LAYOUT: how rows run in place
+of the mode's own choice, or "" for that. Of every forward are compared: the shape of its ids, of every attention the
+shapes of queries and keys and its mask, and for recurrent states which tokens count; and of every step the logits.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import importlib
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
@@ -20,6 +22,7 @@ import numpy as np
 import engine.api
 from engine import Request, SamplingParams, load
 from engine.graph.decoder import Decoder
+from engine.graph.oracle_batch import NoBatch, no_oracle_batch
 from engine.kv.batched import BatchedState
 from engine.method.decode import Decode
 
@@ -81,7 +84,9 @@ def watch(model: Any) -> None:
     arrays = importlib.import_module("mlx_lm.models.cache").ArraysCache
 
     def attention(_: Any, q: Any, k: Any, v: Any, **how: Any) -> Any:
-        return ["attention", list(q.shape), list(k.shape), list(v.shape), _mask(how.get("mask"))]
+        # Some modules of mlx-lm repeat the heads of keys, so that their number says nothing of how rows lie.
+        shapes = [[x.shape[0], *x.shape[2:]] for x in (k, v)]
+        return ["attention", list(q.shape), *shapes, _mask(how.get("mask"))]
 
     _watch(mx.fast, "scaled_dot_product_attention", attention)
     _watch(arrays, "make_mask", lambda mask, cache, _: ["state", *_counts(mask, cache.lengths)])
@@ -103,7 +108,7 @@ def _counts(mask: Any, lengths: Any) -> list[Any]:
 
 
 def theirs(model: Any, chunk: int, prompts: list[list[int]], joins: list[int], limits: list[int]) -> list[Any]:
-    """Logits of every row, as `tests` asks them of the engine too."""
+    """Logits [limit, V] of every row of mlx-lm's BatchGenerator; rows join before the turn that `joins` names."""
     batch = importlib.import_module("mlx_lm.generate").BatchGenerator(
         model, completion_batch_size=len(prompts), prefill_batch_size=len(prompts), prefill_step_size=chunk
     )
@@ -127,7 +132,7 @@ def theirs(model: Any, chunk: int, prompts: list[list[int]], joins: list[int], l
 
 
 def ours(running: Any, prompts: list[list[int]], joins: list[int], limits: list[int]) -> list[Any]:
-    """The same of the engine, whose turn ends with the step that begins mlx-lm's next."""
+    """The same of the engine."""
     handles: dict[int, Any] = {}
     turn = 0
     while len(handles) < len(prompts) or any(handle.state == "running" for handle in handles.values()):
@@ -159,12 +164,22 @@ def _difference(left: dict[str, list[Any]], right: dict[str, list[Any]]) -> list
 
 def main() -> None:
     folder, chunk, layout = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-    if layout:
-        setattr(engine.api, "modes_of", lambda *_: ("composition", layout))  # noqa: B010
-    from mlx_lm.utils import load_model
+    without: list[NoBatch] = []
 
+    def forced(
+        _asked: str, _device: str, _blas: str, spec: Any, kv: Any, family: str, _budgets: Any
+    ) -> tuple[str, str]:
+        found = no_oracle_batch(spec, kv, family)
+        without.extend([] if found is None else [found])
+        return "composition", layout
+
+    if layout:
+        vars(engine.api)["modes_of"] = forced
     with load(folder, prefill_chunk=chunk, drive="manual", ops="mlx", batch_mode="composition") as running:
-        model, _ = load_model(__import__("pathlib").Path(folder), strict=True)
+        print(json.dumps({"without": without[0].why if without else ""}), flush=True)
+        if without:
+            return
+        model, _ = importlib.import_module("mlx_lm.utils").load_model(Path(folder), strict=True)
         watch(model)
         for line in sys.stdin:
             case = json.loads(line)
@@ -173,7 +188,10 @@ def main() -> None:
             expected = _drained()
             left = ours(running, case["prompts"], case["joins"], case["limits"])
             found = _drained()
-            gaps = [float(mx.abs(a.astype(mx.float32) - b.astype(mx.float32)).max()) for a, b in zip(left, right)]
+            gaps = [
+                float(mx.abs(a.astype(mx.float32) - b.astype(mx.float32)).max())
+                for a, b in zip(left, right, strict=True)
+            ]
             told = {"forwards": sum(map(len, expected.values())), "first": _difference(found, expected), "gaps": gaps}
             print(json.dumps(told), flush=True)
 
