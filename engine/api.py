@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from types import TracebackType
@@ -26,9 +27,7 @@ from engine.graph.compiled import CompiledStep, Counts
 from engine.graph.fused import flatten
 from engine.graph.lean import lean, unfit_for_lean
 from engine.graph.model import Model, load_model
-from engine.graph.rows import unfit_for_rows
 from engine.kv.base import LayerCache
-from engine.kv.padded import fit_for_padding
 from engine.kv.plan import KVPlan
 from engine.kv.project import Projector, prefill_lengths
 from engine.kv.request import parse_kv
@@ -42,7 +41,7 @@ from engine.method.rehearse import rehearse
 from engine.sample.argmax import unfit_for_normalised
 from engine.sched.admission import Admission, kv_limit
 from engine.sched.loop import Loop
-from engine.sched.modes import fit_of, prompt_share, resolve_mode
+from engine.sched.modes import modes_of, prompt_share
 from engine.sched.policy import Limits
 from engine.sched.scheduler import Bounds, Scheduler, TurnLog
 from engine.sched.scoring import check_scored, score_rows
@@ -104,7 +103,10 @@ class Engine:
             self._old_wired = self._loop.call(backend.raise_wired_limit)
             self.machine = backend.machine()
             resolved = config.resolve(dtype=self._model.dtype)
-            self.config = fitting(resolved, left_out, self.machine, self._model.decoder, self._kv)
+            budgets = {name: vars(config)[name] for name in ("kv_budget", "memory_budget")}
+            what = (self._model.spec, self._kv, self._model.profile.family, budgets)
+            self._modes = modes_of(config.batch_mode, self.machine.device, self.machine.blas, *what)
+            self.config = fitting(resolved, left_out, self.machine, self._model.decoder, self._kv, self._modes[1])
             self._scheduler = self._make_scheduler()
         except BaseException:
             self.close()
@@ -115,14 +117,10 @@ class Engine:
     def _make_scheduler(self) -> Scheduler:
         """How requests are planned and run."""
         config, device = self.config, self.machine.device
-        unfit, beside = (unfit_for_rows(self._model.spec, one_buffer=padded) for padded in (False, True))
-        fit = fit_of(fit_for_padding(self._kv))
-        budget = next((name for name in ("kv_budget", "memory_budget") if vars(config)[name] is not None), "")
-        mode, rows = resolve_mode(config.batch_mode, device, self.machine.blas, unfit, fit, budget, beside=beside)
+        mode, rows = self._modes
         if mode == "fast":
             flatten(self._model.decoder)
         self._early = device == "cpu" and config.ops == "lean"  # layers of a step start as they are built
-        exact = device != "cpu" and mode == "composition"  # masks and prompts as mlx-lm's batch has them
         self._projector = self._loop.call(self._make_projector)
         self._admission = Admission(
             model=self._model,
@@ -151,15 +149,15 @@ class Engine:
             self._kv,
             chunk=config.prefill_chunk,
             rows=rows,
-            masked=exact,
             compiled=self._compiled,
             normalised=config.argmax == "normalised",
             early=self._early,
             prefixes=self._prefixes,
         )
         share = prompt_share(mode, device, self.machine.blas, self.parameters, config.prefill_chunk)
-        share = share if method.joint else 0
-        limits = Limits(rows=config.batch, kv_bytes=kv_limit(config, self.weights_bytes, self._beside), prefill=share)
+        share = sys.maxsize if method.staged else share if method.joint else 0
+        budget = kv_limit(config, self.weights_bytes, self._beside)
+        limits = Limits(rows=config.batch, kv_bytes=budget, prefill=share, staged=method.staged)
         return Scheduler(method, limits, Bounds(waiting=config.queue, idle_s=config.idle_s))
 
     # -- what is loaded ------------------------------------------------------------------------------------------

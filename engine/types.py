@@ -270,8 +270,9 @@ class Plan:
     """Everything that was decided for a request before anything was allocated.
 
     `batch`: rows that may run beside it, itself included; `batch_mode`: what its bits may depend on; `rows`: whether
-    rows share a forward, with caches of their own ("together") or in one buffer ("padded"), or each has its own forward
-    ("one by one"). `kv_bytes`: what its caches will hold at their largest, slack included. `prefix_cache`: bytes of
+    rows share a forward, with caches of their own ("together"), in one buffer ("padded") or as in mlx-lm's batch
+    ("batched"; "alone or batched" where a lone row is none), or each has its own forward ("one by one"). `kv_bytes`:
+    what its caches will hold at their largest, slack included. `prefix_cache`: bytes of
     other prompts' prefixes that it may find, 0 for none.
     """
 

@@ -25,14 +25,12 @@ SOLO = (
     *("llama", "qwen2", "qwen3", "olmo2", "phi3", "glm4", "gemma3_text", "cohere2", "qwen3_moe", "mixtral", "gpt_oss"),
     *("deepseek_v3", "qwen3_next", "kimi_linear", "mamba2", "lfm2"),
 )
-ROWS = ("llama", "qwen3", "qwen3_moe", "gpt_oss", "deepseek_v3", "qwen3_next")
+ROWS = ("llama", "qwen3", "qwen3_moe", "gpt_oss", "gemma3_text", "deepseek_v3", "qwen3_next", "mamba2", "lfm2")
 PACKED_CACHES = ("llama", "qwen3")
 SCHEMES = ("kv8", "kv4")
 QUICK = ("llama", "qwen3_moe")
 # mode -> who judges its rows; nobody where the engine alone runs.
 MODES = {"invariant": "plain", "composition": "batch", "fast": None}
-# Which of `oracles.batch_suite.COMPOSITIONS` a mode takes: mlx-lm's batch is matched for rows that arrive together.
-TOGETHER = ("equal", "ragged")
 
 
 def device_cells(*, quick: bool, part: tuple[int, int] = (1, 1)) -> list[Cell]:
@@ -78,7 +76,7 @@ def rows(name: str, form: Form, folder: Path) -> list[Cell]:
     """Rows beside each other, in every mode."""
     cells = []
     for mode, judge in MODES.items():
-        for composition in COMPOSITIONS if mode == "invariant" else TOGETHER:
+        for composition in COMPOSITIONS:
             cells.append(_rows(name, form, folder, composition, mode, judge))
     return cells
 

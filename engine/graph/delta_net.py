@@ -19,18 +19,29 @@ from engine.graph.delta_blocks import delta_blocks
 from engine.graph.forward import Forward
 from engine.graph.params import Weights
 from engine.graph.spec import ArchSpec
+from engine.kv.batched import Padding
 from engine.kv.spec import CacheSpec
 
 
 def delta_step_plain(
-    q: mx.array, k: mx.array, v: mx.array, g: mx.array, beta: mx.array, state: mx.array
+    q: mx.array,
+    k: mx.array,
+    v: mx.array,
+    g: mx.array,
+    beta: mx.array,
+    state: mx.array,
+    counts: mx.array | None = None,
 ) -> tuple[mx.array, mx.array]:
     """One token: q, k [B, H, E], v [B, H, V], decay g [B, H] or [B, H, E], beta [B, H], state [B, H, V, E] ->
-    (what q reads [B, H, V], the state after it)."""
+    (what q reads [B, H, V], the state after it). counts [B]: where it is false, the state stays."""
+    before = state
     state = state * (g[..., None, None] if g.ndim == 2 else g[..., None, :])
     held = (state * k[..., None, :]).sum(axis=-1)  # [B, H, V]: what the state has under this key
     state = state + k[..., None, :] * ((v - held) * beta[..., None])[..., None]
-    return (state * q[..., None, :]).sum(axis=-1).astype(q.dtype), state
+    y = (state * q[..., None, :]).sum(axis=-1)
+    if counts is not None:
+        state = mx.where(counts[:, None, None, None], state, before)
+    return y.astype(q.dtype), state
 
 
 delta_step = mx.compile(delta_step_plain)
@@ -44,6 +55,7 @@ def delta_rule(
     beta: mx.array,
     state: mx.array | None,
     plain: bool = False,
+    padding: Padding | None = None,
 ) -> tuple[mx.array, mx.array]:
     """Token by token: q, k [B, L, K, E], v [B, L, H, V], g [B, L, H] or [B, L, H, E], beta [B, L, H], state
     [B, H, V, E] in float32 (None: zeros) -> ([B, L, H, V], the state after them). plain: nothing is compiled."""
@@ -54,7 +66,8 @@ def delta_rule(
         q, k = mx.repeat(q, H // K, axis=2), mx.repeat(k, H // K, axis=2)
     step, read = delta_step_plain if plain else delta_step, []
     for t in range(L):
-        y, state = step(q[:, t], k[:, t], v[:, t], g[:, t], beta[:, t], state)
+        counts = () if padding is None else (padding.mask[:, t],)
+        y, state = step(q[:, t], k[:, t], v[:, t], g[:, t], beta[:, t], state, *counts)
         read.append(y)
     return mx.stack(read, axis=1), state
 
@@ -134,10 +147,10 @@ class DeltaNet:
         self.out = weights.linear(f"{path}.{'o_proj' if apart else 'out_proj'}", arch.dim, values, bias=False)
 
     def __call__(self, x: mx.array, ctx: Forward, cache: int) -> mx.array:
-        spec, state = self.spec, ctx.state(cache)
+        spec, state, padding = self.spec, ctx.state(cache), ctx.padding(cache)
         *pasts, memory = state.slots
         mixed, z, b, a = self._project(x)
-        made = [conv(part, past) for conv, part, past in zip(self.convs, mixed, pasts, strict=True)]
+        made = [conv(part, past, padding) for conv, part, past in zip(self.convs, mixed, pasts, strict=True)]
         parts: Any = [nn.silu(y) for y, _ in made]
         if len(parts) == 1:
             parts = mx.split(parts[0], [self.widths[0], 2 * self.widths[0]], axis=-1)
@@ -149,7 +162,7 @@ class DeltaNet:
         if self.training:
             y, memory = delta_blocks(q, k, v, factors, beta, memory)
         else:
-            y, memory = delta_rule(q, k, v, factors, beta, memory, spec.plain)
+            y, memory = delta_rule(q, k, v, factors, beta, memory, spec.plain, padding)
         state.append(x.shape[1], *(past for _, past in made), memory)
         y = gated_like(y, z.reshape(y.shape), mx.fast.rms_norm(y, self.norm, spec.eps))  # [B, L, H, V]
         return self.out(y.reshape(*x.shape[:2], -1))

@@ -11,6 +11,7 @@ import mlx.core as mx
 from engine.errors import UnknownField
 from engine.graph import BUILDERS
 from engine.kv.base import KVView, LayerKV
+from engine.kv.batched import BatchedRing, BatchedState, Padding
 from engine.kv.fixed import Fixed, FixedKV, FixedState
 from engine.kv.masks import Masks
 from engine.kv.padded import PaddedKV
@@ -33,10 +34,10 @@ class Forward:
         self.projected: tuple[mx.array, mx.array] | None = None
         self.extras: dict[str, mx.array] = {}
 
-    def kv(self, cache: int) -> LayerKV | RowsKV | FixedKV | PaddedKV:
+    def kv(self, cache: int) -> LayerKV | RowsKV | FixedKV | PaddedKV | BatchedRing:
         """A cache of keys and values."""
         kv = self.caches[cache]
-        assert isinstance(kv, (LayerKV, RowsKV, FixedKV, PaddedKV))
+        assert isinstance(kv, (LayerKV, RowsKV, FixedKV, PaddedKV, BatchedRing))
         return kv
 
     def lone_kv(self, cache: int) -> LayerKV:
@@ -51,11 +52,16 @@ class Forward:
         assert isinstance(state, StateKV)
         return state
 
-    def state(self, cache: int) -> StateKV | RowsState | FixedState:
+    def state(self, cache: int) -> StateKV | RowsState | FixedState | BatchedState:
         """A recurrent state."""
         state = self.caches[cache]
-        assert isinstance(state, (StateKV, RowsState, FixedState))
+        assert isinstance(state, (StateKV, RowsState, FixedState, BatchedState))
         return state
+
+    def padding(self, cache: int) -> Padding | None:
+        """Which of this forward's tokens count for a recurrent state; None where all do."""
+        state = self.caches[cache]
+        return state.padding(self.ids.shape[1], self.masks) if isinstance(state, BatchedState) else None
 
 
 class Positionwise:

@@ -71,10 +71,10 @@ class Kda:
         self.out = weights.linear(f"{path}.o_proj", arch.dim, width, bias=False)
 
     def __call__(self, x: mx.array, ctx: Forward, cache: int) -> mx.array:
-        spec, state = self.spec, ctx.state(cache)
+        spec, state, padding = self.spec, ctx.state(cache), ctx.padding(cache)
         heads = (*x.shape[:2], spec.heads, spec.dim)
         *pasts, memory = state.slots
-        made = [conv(into(x), past) for conv, into, past in zip(self.convs, self.inputs, pasts, strict=True)]
+        made = [conv(into(x), past, padding) for conv, into, past in zip(self.convs, self.inputs, pasts, strict=True)]
         parts = [nn.silu(y) for y, _ in made]
         if spec.joined:
             parts = list(mx.split(parts[0], 3, axis=-1))
@@ -85,7 +85,7 @@ class Kda:
             g = decay(self.a_log, a, self.dt_bias)
         else:
             g = bounded_decay(self.a_log, a, self.dt_bias, spec.bound)
-        y, memory = delta_rule(q, k, v, g, self._sigmoid(beta), memory, spec.plain)
+        y, memory = delta_rule(q, k, v, g, self._sigmoid(beta), memory, spec.plain, padding)
         state.append(x.shape[1], *(past for _, past in made), memory)
         y = mx.fast.rms_norm(y, self.norm, spec.eps) * self._sigmoid(gate).astype(y.dtype)
         return self.out(y.reshape(*x.shape[:2], -1))

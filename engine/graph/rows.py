@@ -50,7 +50,7 @@ BUFFERED = frozenset({"LatentSpec"})
 def unfit_for_rows(spec: ArchSpec, *, one_buffer: bool = False) -> str:
     """Why rows of unequal length do not share a forward of this graph; "" where they do. one_buffer: whether their keys
     lie in one."""
-    for part in _parts(spec):
+    for part in parts(spec):
         name = type(part).__name__
         if name in BUFFERED and not one_buffer:
             return f"{name} takes the keys of all rows as one array"
@@ -67,12 +67,12 @@ def unfit_for_rows(spec: ArchSpec, *, one_buffer: bool = False) -> str:
     return ""
 
 
-def _parts(spec: Any) -> Iterator[Any]:
+def parts(spec: Any) -> Iterator[Any]:
     """A spec and all that it is made of."""
     if is_dataclass(spec):
         yield spec
         for value in vars(spec).values():
-            yield from _parts(value)
+            yield from parts(value)
     elif isinstance(spec, (tuple, list)):
         for item in spec:
-            yield from _parts(item)
+            yield from parts(item)

@@ -36,6 +36,7 @@ class ShortConv:
     def __call__(self, x: mx.array, ctx: Forward, cache: int) -> mx.array:
         state = ctx.state(cache)
         gate, out_gate, x = mx.split(self.inward(x), 3, axis=-1)  # [B, L, D] each
-        mixed, past = self.conv(gate * x, *state.slots)
+        (past,) = state.slots
+        mixed, past = self.conv(gate * x, past, ctx.padding(cache))
         state.append(x.shape[1], past)
         return self.outward(out_gate * mixed)

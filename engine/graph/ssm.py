@@ -24,6 +24,7 @@ from engine.graph.norms import Norm, build_norm, rms_norm
 from engine.graph.params import Weights
 from engine.graph.spec import ArchSpec, NormSpec
 from engine.graph.ssm_blocks import scan_blocks
+from engine.kv.batched import Padding
 from engine.kv.spec import CacheSpec
 
 BLOCK = 256
@@ -37,32 +38,59 @@ def step_sizes(dt: mx.array, bias: mx.array, low: float, high: float) -> mx.arra
 
 
 def scan(
-    x: mx.array, dt: mx.array, rates: mx.array, b: mx.array, c: mx.array, state: mx.array | None
+    x: mx.array,
+    dt: mx.array,
+    rates: mx.array,
+    b: mx.array,
+    c: mx.array,
+    state: mx.array | None,
+    padding: Padding | None = None,
 ) -> tuple[mx.array, mx.array | None]:
     """x [B, L, H, P], dt [B, L, H], rates [H], b, c [B, L, G, N], state [B, H, P, N] or None: y like x, the state."""
     B, L, H, _ = x.shape
-    logs, gained = dt * rates.reshape(1, 1, -1), dt.reshape(B, L, H, 1) * x
+    logs = dt * rates.reshape(1, 1, -1)
+    if padding is not None:
+        logs = logs * padding.mask[..., None]
+    gained = dt.reshape(B, L, H, 1) * x
     parts = []
     for start in range(0, x.shape[1], BLOCK):
         cut = slice(start, start + BLOCK)
-        y, state = _block(gained[:, cut], logs[:, cut], b[:, cut], c[:, cut], state)
+        within = padding
+        if padding is not None:
+            lengths = None if padding.lengths is None else padding.lengths - start
+            within = Padding(padding.mask[:, cut], lengths)
+        y, state = _block(gained[:, cut], logs[:, cut], b[:, cut], c[:, cut], state, within)
         parts.append(y.astype(x.dtype))
     return mx.concatenate(parts, axis=1), state
 
 
 def _block(
-    gained: mx.array, logs: mx.array, b: mx.array, c: mx.array, state: mx.array | None
+    gained: mx.array, logs: mx.array, b: mx.array, c: mx.array, state: mx.array | None, padding: Padding | None
 ) -> tuple[mx.array, mx.array]:
-    """A block as attention whose scores decay, on top of what the state of the blocks before it gives."""
+    """A block as attention whose scores decay, on top of what the state of the blocks before it gives. padding: of its
+    tokens, lengths from its first."""
     B, S, H, P = gained.shape
     G, N = b.shape[2:]
     heads = H // G
     columns = b.transpose(0, 2, 3, 1)  # [B, G, N, S]
     scores = mx.repeat(c.swapaxes(1, 2) @ columns, heads, axis=1)  # [B, H, S, S]
-    spread = mx.repeat(logs.swapaxes(1, 2)[..., None], S, axis=-1)  # [B, H, S, S]
-    decay = mx.exp(mx.cumsum(mx.tril(spread, -1), axis=-2))  # [i, j]: what is left of token j at token i
+    each = logs.swapaxes(1, 2)  # [B, H, S]
+    if padding is not None:
+        each = each * padding.mask[:, None]
+    spread = mx.repeat(each[..., None], S, axis=-1)  # [B, H, S, S]
+    summed = mx.cumsum(mx.tril(spread, -1), axis=-2)
+    if padding is not None:
+        counts = padding.mask[:, None]  # [B, 1, S]
+        summed = mx.where(counts[..., None, :] * counts[..., None], summed, -float("inf"))
+    decay = mx.exp(summed)  # [i, j]: what is left of token j at token i
     y = (mx.tril(scores * decay) @ gained.swapaxes(1, 2)).swapaxes(1, 2)  # [B, S, H, P]
-    at_end = decay[:, :, -1:, :].transpose(0, 3, 1, 2)  # [B, S, H, 1]
+    lengths = None if padding is None else padding.lengths
+    if lengths is None:
+        last = decay[:, :, -1:, :]  # [B, H, 1, S]
+    else:
+        place = mx.maximum(mx.minimum(lengths, BLOCK) - 1, 0)
+        last = mx.take_along_axis(decay, mx.expand_dims(place, (1, 2, 3)), axis=2)
+    at_end = last.transpose(0, 3, 1, 2)  # [B, S, H, 1]
     rows = mx.repeat(columns, heads, axis=1).swapaxes(2, 3)  # [B, H, S, N]
     after = (gained * at_end).swapaxes(1, 2).swapaxes(2, 3) @ rows  # [B, H, P, N]
     if state is None:
@@ -70,7 +98,10 @@ def _block(
     faded = mx.exp(mx.cumsum(logs, axis=-2))  # [B, S, H]
     seen = state.reshape(B, 1, G, heads, P, N) @ c.reshape(B, S, G, 1, N, 1)  # [B, S, G, H/G, P, 1]
     y = y + faded[..., None] * seen.squeeze(-1).flatten(2, 3)
-    return y, after + faded[:, -1, :, None, None] * state
+    after = after + faded[:, -1, :, None, None] * state
+    if lengths is not None:
+        after = mx.where(mx.expand_dims(lengths < 0, (1, 2, 3)), state, after)
+    return y, after
 
 
 def scan_plain(
@@ -100,10 +131,18 @@ class Recurrence:
         self.skip, self.bias = weights.take(f"{path}.D", (heads,)), weights.take(f"{path}.dt_bias", (heads,))
 
     def __call__(
-        self, x: mx.array, dt: mx.array, b: mx.array, c: mx.array, state: mx.array | None
+        self,
+        x: mx.array,
+        dt: mx.array,
+        b: mx.array,
+        c: mx.array,
+        state: mx.array | None,
+        padding: Padding | None = None,
     ) -> tuple[mx.array, mx.array | None]:
-        """x [B, L, H, P], dt [B, L, H] as projected, b and c [B, L, G, N] -> [B, L, H*P], the state."""
-        y, state = self.scan(x, step_sizes(dt, self.bias, *self.limits), self.rates, b, c, state)
+        """x [B, L, H, P], dt [B, L, H] as projected, b and c [B, L, G, N] -> [B, L, H*P], the state. padding: of the
+        form that serves, and no other."""
+        behind = () if padding is None else (padding,)
+        y, state = self.scan(x, step_sizes(dt, self.bias, *self.limits), self.rates, b, c, state, *behind)
         skip = self.skip.astype(x.dtype) if self.cast_skip else self.skip
         return (y + x * skip.reshape(1, 1, -1, 1)).flatten(2), state
 
@@ -148,14 +187,14 @@ class Ssm:
     def __call__(self, x: mx.array, ctx: Forward, cache: int) -> mx.array:
         """x [B, L, D] -> [B, L, D]; carries the state on in ctx.caches[cache]."""
         B, L, _ = x.shape
-        memory = ctx.state(cache)
+        memory, padding = ctx.state(cache), ctx.padding(cache)
         past, state = memory.slots
         gate, mixed, dt = mx.split(self.project(x), self.cuts, axis=-1)  # [B, L, H*P], [B, L, C], [B, L, H]
-        mixed, past = self.conv(mixed, past)
+        mixed, past = self.conv(mixed, past, padding)
         values, b, c = mx.split(nn.silu(mixed), self.mixed_cuts, axis=-1)
         values = values.reshape(B, L, self.spec.heads, self.spec.head_dim)
         b, c = (part.reshape(B, L, self.spec.groups, self.spec.state) for part in (b, c))
-        y, state = self.recurrence(values, dt, b, c, state)  # [B, L, H*P]
+        y, state = self.recurrence(values, dt, b, c, state, padding)  # [B, L, H*P]
         memory.append(L, past, state)
         if self.norm is None or not self.spec.norm_first:
             y = swiglu(gate, y)
@@ -195,15 +234,15 @@ class PlamoSsm:
     def __call__(self, x: mx.array, ctx: Forward, cache: int) -> mx.array:
         """x [B, L, D] -> [B, L, D]; carries the state on in ctx.caches[cache]."""
         B, L, _ = x.shape
-        spec, memory = self.spec, ctx.state(cache)
+        spec, memory, padding = self.spec, ctx.state(cache), ctx.padding(cache)
         past, state = memory.slots
         gate, values = mx.split(self.project(x).reshape(B, L, spec.heads, -1), 2, axis=-1)  # [B, L, H, P] twice
-        values, past = self.conv(values.flatten(2), past)
+        values, past = self.conv(values.flatten(2), past, padding)
         values = nn.silu(values)
         parts = mx.split(self.split(values), [spec.state, 2 * spec.state], axis=-1)
         b, c, dt = (norm(part) for norm, part in zip(self.norms, parts, strict=True))
         values, b, c = values.reshape(gate.shape), b[:, :, None], c[:, :, None]
-        y, state = self.recurrence(values, self.step_sizes(dt), b, c, state)  # [B, L, H*P]
+        y, state = self.recurrence(values, self.step_sizes(dt), b, c, state, padding)  # [B, L, H*P]
         memory.append(L, past, state)
         return self.out(swiglu(gate.flatten(2), y))
 

@@ -23,15 +23,17 @@ Offset = int | mx.array
 
 
 class Offsets:
-    """Tokens in each of B rows, as a forward takes them: made once a step for all of its layers."""
+    """Tokens in each of B rows, as a forward takes them: made once a step for all of its layers. always: as an array
+    also where one number would do."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, always: bool = False) -> None:
+        self._always = always
         self._counts: tuple[int, ...] = ()
         self._array = mx.array(0)
 
     def __call__(self, counts: tuple[int, ...]) -> Offset:
-        """One number where all rows agree, else int32 [B]."""
-        if len(set(counts)) == 1:
+        """One number where all rows agree and may, else int32 [B]."""
+        if not self._always and len(set(counts)) == 1:
             return counts[0]
         if counts != self._counts:
             self._counts, self._array = counts, mx.array(counts, mx.int32)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from engine.kv.base import KVView, LayerCache
+from engine.kv.batched import BatchedRing, BatchedState
 from engine.kv.buffered import BufferedKV
 from engine.kv.buffers import capacity, near, part, stride
 from engine.kv.masks import Masks
@@ -30,6 +31,7 @@ Holder = LayerCache | PaddedKV | RowsState
 
 def holders(slot: Slot) -> Sequence[Holder]:
     """What holds a layer's arrays: one thing for all rows, or each row's own cache."""
+    assert not isinstance(slot, BatchedRing | BatchedState)  # they run no traced step
     return slot.caches() if isinstance(slot, RowsKV) else [slot]
 
 

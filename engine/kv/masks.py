@@ -45,6 +45,28 @@ class Masks:
             self._made[key] = seen if alone else seen & self.causal(length, offset, window)
         return self._made[key]
 
+    def ring(self, pads: tuple[int, ...], length: int, before: int, window: int, turn: int | None) -> mx.array:
+        """Boolean [B, 1, L, S]: as `padded` with `before` keys before this forward's, which lie `turn` places on where
+        that is given."""
+        key = (-2, length, before, window, -1 if turn is None else turn, *pads)
+        if key not in self._made:
+            seen = mx.arange(before + length)[None] >= mx.array(pads)[:, None]  # [B, S]
+            mask = seen[:, None, None] & self.causal(length, before, window)
+            self._made[key] = mask if turn is None else mx.roll(mask, turn, -1)
+        return self._made[key]
+
+    def inside(self, pads: tuple[int, ...], ends: tuple[int, ...], length: int) -> mx.array:
+        """Boolean [B, L]: token i of row b is neither before pads[b] nor at ends[b] or behind; () for no bound."""
+        key = (-3, length, len(pads), *pads, *ends)
+        if key not in self._made:
+            place, mask = mx.arange(length), mx.array(True)
+            if pads:
+                mask = place >= mx.array(pads)[:, None]
+            if ends:
+                mask = mask & (place < mx.array(ends)[:, None])
+            self._made[key] = mask
+        return self._made[key]
+
     def chunked(self, start: int, offset: int, length: int, chunk: int) -> mx.array:
         key = (start, offset, length, chunk)
         if key not in self._made:

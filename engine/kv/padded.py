@@ -32,7 +32,8 @@ class PaddedKV:
     back. Only for caches that keep every token in the model's dtype and stay so.
 
     lengths: tokens that each row adds, behind which what is appended is padding, until `align`.
-    masked: attention has a mask also where nothing is to be hidden, as mlx-lm's batch does; on a GPU bits depend on it.
+    masked: attention has a mask also where nothing is to be hidden, as mlx-lm's batch does (engine.kv.batched); on a
+    GPU bits depend on it.
     """
 
     def __init__(
@@ -52,6 +53,10 @@ class PaddedKV:
     def offset(self) -> Offset:
         """Tokens in each row."""
         return self._offsets(tuple(cache.offset for cache in self._caches))
+
+    def prepare(self, lengths: tuple[int, ...]) -> None:
+        """Take `lengths` for what is appended until `align`."""
+        self._lengths = lengths
 
     def arrays(self) -> list[mx.array]:
         """What is stored of all rows."""

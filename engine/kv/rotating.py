@@ -72,13 +72,29 @@ class RotatingKV(BufferedKV):
         """The ring in time order, cut to size - 1 tokens, and `new` behind it."""
         if buffer is None:
             return new
-        if self._next < capacity(buffer):
-            if self._next < self.offset:
-                kept, older, newer = part(buffer, 0, self.keep), part(buffer, self._next), self._newer(buffer)
-                buffer = joined((kept, older, newer) if self.keep else (older, newer))
-            else:
-                buffer = part(buffer, 0, self._next)
+        buffer = self._in_order(buffer)
         return joined((*self._cut(buffer, capacity(buffer) - self.size + 1), new))
+
+    def _in_order(self, buffer: Parts) -> Parts:
+        """The buffer in time order, the kept tokens first, without slack."""
+        if self._next == capacity(buffer):
+            return buffer
+        if self._next >= self.offset:
+            return part(buffer, 0, self._next)
+        kept, older, newer = part(buffer, 0, self.keep), part(buffer, self._next), self._newer(buffer)
+        return joined((kept, older, newer) if self.keep else (older, newer))
+
+    def newest(self, tokens: int) -> tuple[mx.array | None, mx.array | None]:
+        """Keys and values of the last `tokens` tokens, the oldest first; None where there are none. Only of a ring in
+        the model's dtype that keeps no first tokens."""
+
+        def last(buffer: Parts | None) -> mx.array | None:
+            if buffer is None or not tokens:
+                return None
+            (array,) = self._in_order(buffer)
+            return array[:, :, array.shape[2] - tokens :]
+
+        return last(self.keys), last(self.values)
 
     def _newer(self, buffer: Parts) -> Parts:
         return part(buffer, self.keep, self._next)

@@ -1,6 +1,7 @@
 """Rows side by side in one forward. Each row keeps its own caches, unpadded, for life: nothing is copied when a row
 joins or leaves, no mask hides padding, and each row's attention is the one that it would run alone. Or rows lie in one
-buffer (engine.kv.padded): one attention for all of them, and copies when one joins or leaves.
+buffer (engine.kv.padded): one attention for all of them, and copies when one joins or leaves. engine.kv.batched has
+them as mlx-lm's batch has.
 
 Letters: B rows, H query heads, K key/value heads, L query length, D head dimension.
 """
@@ -14,6 +15,7 @@ import mlx.core as mx
 
 from engine.errors import InvalidValue
 from engine.kv.base import KVView, LayerCache, LayerKV, Offset, Offsets
+from engine.kv.batched import BatchedRing, BatchedState
 from engine.kv.dense import DenseKV
 from engine.kv.masks import Masks
 from engine.kv.padded import PaddedKV
@@ -130,7 +132,7 @@ class RowsState:
         return tuple(None if slot is None else slot[b : b + 1] for slot in self.slots)
 
 
-Slot = LayerCache | RowsKV | RowsState | PaddedKV
+Slot = LayerCache | RowsKV | RowsState | PaddedKV | BatchedRing | BatchedState
 
 
 def merged(rows: Sequence[Caches]) -> list[Slot]:
@@ -143,15 +145,13 @@ def merged(rows: Sequence[Caches]) -> list[Slot]:
     ]
 
 
-def padded(
-    rows: Sequence[Caches], layers: Sequence[bool], *, lengths: tuple[int, ...] = (), masked: bool = False
-) -> list[Slot]:
+def padded(rows: Sequence[Caches], layers: Sequence[bool], *, lengths: tuple[int, ...] = ()) -> list[Slot]:
     """The same with the rows of these layers in one buffer: see `PaddedKV`."""
     slots, offsets = merged(rows), Offsets()
     for layer in (layer for layer, one_buffer in enumerate(layers) if one_buffer):
         caches = [row[layer] for row in rows]
         assert all(isinstance(cache, DenseKV) for cache in caches)
-        slots[layer] = PaddedKV(caches, offsets, lengths=lengths, masked=masked)  # type: ignore[arg-type]
+        slots[layer] = PaddedKV(caches, offsets, lengths=lengths)  # type: ignore[arg-type]
     return slots
 
 

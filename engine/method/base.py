@@ -75,11 +75,12 @@ class Method(ABC):
     """Advances rows. All calls come from the engine's thread.
 
     copied_bytes: copied so far because rows joined or left others, and for nothing else. joint: whether several prompts
-    may go on in one forward.
+    may go on in one forward. staged: whether a row's first step waits for the turn behind its last chunk.
     """
 
     copied_bytes = 0
     joint = False
+    staged = False
 
     @abstractmethod
     def open(self, task: Task) -> Row:

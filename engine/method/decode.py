@@ -2,9 +2,8 @@
 
 The conventions of a row are mlx-lm's generate_step (generate.py): all but the last prompt token go through in chunks,
 the last one alone; logprobs are taken in the logits' dtype; the next step is built before the current token is read.
-Rows that have begun share one forward. Prompts that go on in the same turn do too, and the first steps behind them,
-where all caches can lie in one padded buffer and no module asks for one; elsewhere a row's chunks and its first forward
-are its own.
+Which rows share a forward, and how they lie in it, say lanes (engine.method.lanes): rows that have begun share one, and
+prompts that go on in the same turn where they may.
 
 Letters: B rows of a step, V vocabulary.
 """
@@ -22,10 +21,9 @@ from engine.graph.compiled import CompiledStep
 from engine.graph.decoder import Decoder
 from engine.graph.rows import unfit_for_rows
 from engine.kv.base import LayerCache, live_scheme
-from engine.kv.padded import PaddedKV, fit_for_padding
 from engine.kv.plan import KVPlan
-from engine.kv.rows import Slot, align, copied, merged, padded, settle
 from engine.method.base import Entry, Method, Outcome, Row, Task
+from engine.method.lanes import Batched, Lanes, Together
 from engine.sample.argmax import normalised_argmax
 from engine.sample.keys import KeyChain
 from engine.sample.logprobs import logprobs_of, top
@@ -138,8 +136,8 @@ class DecodeRow(Row):
 
 
 class Decode(Method):
-    """Rows over one decoder. chunk: prompt tokens a prefill forward; rows: how they run (engine.sched.modes), masked:
-    see engine.kv.padded; compiled: the step of rows that have begun, else their layers run one by one; normalised:
+    """Rows over one decoder. chunk: prompt tokens a prefill forward; rows: how they run (engine.sched.modes); compiled:
+    the step of rows that have begun, else their layers run one by one; normalised:
     tokens of greedy rows in one pass over the logits (engine.sample.argmax); early: layers of a step start as they are
     built; prefixes: where prompts look for what is
     kept of them, and keep what they compute."""
@@ -151,7 +149,6 @@ class Decode(Method):
         *,
         chunk: int,
         rows: str,
-        masked: bool = False,
         compiled: CompiledStep | None = None,
         normalised: bool = False,
         early: bool = False,
@@ -160,70 +157,56 @@ class Decode(Method):
         self.prefixes = prefixes
         self.decoder, self.kv, self.chunk, self.compiled = decoder, kv, chunk, compiled
         self.normalised, self.early, self.together = normalised, early, rows != "one by one"
-        self._masked = masked
-        self._padded = fit_for_padding(kv) if rows == "padded" else []
-        # A module that needs one buffer may do one token otherwise than several: a last chunk of one goes alone.
-        self.joint = bool(self._padded) and all(self._padded) and not unfit_for_rows(decoder.spec)
-        self._rows: tuple[DecodeRow, ...] = ()  # whose caches `_slots` merges
-        self._slots: list[Slot] = []
+        joint = not unfit_for_rows(decoder.spec)
+        self.lanes: Lanes[DecodeRow] = (
+            Batched(alone=rows == "alone or batched")
+            if rows in ("batched", "alone or batched")
+            else Together(kv, buffers=rows == "padded", joint=joint)
+        )
+        self.joint, self.staged = self.lanes.joint, self.lanes.staged
         self._steps = 0
 
     def open(self, task: Task) -> DecodeRow:
         row = DecodeRow(task, self.kv, self.chunk)
         if self.prefixes is not None:
             row.resume(self.prefixes.enter(task.prompt))
+        self.lanes.enter(row)
         return row
 
     def prefill(self, rows: Sequence[Row]) -> None:
         """Run one chunk of each prompt (never its last token); the shorter ones are padded behind."""
-        ours = [row for row in rows if isinstance(row, DecodeRow)]
-        assert len(ours) == 1 or self.joint
+        ours = self.lanes.filling([row for row in rows if isinstance(row, DecodeRow)])
         lengths = tuple(row.next_tokens for row in ours)
         parts = [row.task.prompt[row.prefilled : row.prefilled + n] for row, n in zip(ours, lengths, strict=True)]
-        if len(ours) == 1:
-            self._leave(ours[0])
-            self.decoder.forward_hidden(mx.array(parts), ours[0].caches)
-            self.kv.convert(ours[0].caches)
-            arrays = [a for cache in ours[0].caches for a in cache.arrays()]
-        else:
-            arrays = self._prefill_beside(ours, parts, lengths)
-        mx.eval(arrays)
+        slots = self.lanes.fill(ours, lengths)
+        self.decoder.forward_hidden(mx.array([(*ids, *[0] * (max(lengths) - len(ids))) for ids in parts]), slots)
+        for row in ours:
+            self.kv.convert(row.caches)
+        mx.eval(self.lanes.filled(lengths))
         for row, ids in zip(ours, parts, strict=True):
             row.remember(mx.array(ids))
             row.prefilled += len(ids)
             if row.visit is not None:
                 row.visit.keep(ids, row.caches)
         mx.clear_cache()
-
-    def _prefill_beside(
-        self, rows: list[DecodeRow], parts: list[tuple[int, ...]], lengths: tuple[int, ...]
-    ) -> list[mx.array]:
-        """One forward of parts of several prompts; what the caches hold then."""
-        self._part()
-        slots = padded([row.caches for row in rows], self._padded, lengths=lengths, masked=self._masked)
-        self._rows, self._slots = tuple(rows), slots  # their first step finds them so
-        self.copied_bytes += copied(slots)
-        self.decoder.forward_hidden(mx.array([(*ids, *[0] * (max(lengths) - len(ids))) for ids in parts]), slots)
-        buffers = [slot for slot in slots if isinstance(slot, PaddedKV)]
-        mx.eval([a for buffer in buffers for a in buffer.arrays()])  # or old places would be alive beside the new
-        align(slots)
-        return [a for buffer in buffers for a in buffer.arrays()]
+        self.copied_bytes = self.lanes.copied_bytes
 
     def step(self, rows: Sequence[Row]) -> list[Outcome]:
         """One token of each row; the step behind it is on its way before this one is read."""
         ours = [row for row in rows if isinstance(row, DecodeRow)]
         fresh = [row for row in ours if row.ahead is None]
-        for group in [fresh] if self.joint and fresh else [[row] for row in fresh]:
+        for group in self.lanes.starting(fresh):
             self._launch(group)
         current = [row.ahead for row in ours]
-        going = [row for row in ours if row.launched < row.task.limit]
-        if going:
-            self._launch(going)
+        # mlx-lm's batch has the step behind a row's last token on its way when that is read.
+        for group in self.lanes.running([row for row in ours if row.launched < row.task.limit + self.staged]):
+            self._launch(group)
         outcomes: list[Outcome] = []
         for row, ahead in zip(ours, current, strict=True):
             assert ahead is not None
             outcomes.append(ahead[0].entry(ahead[1], row))
             row.emitted += 1
+        self.copied_bytes = self.lanes.copied_bytes
         self._steps += 1
         if self._steps % CLEAR_EVERY == 1:
             mx.clear_cache()
@@ -231,19 +214,10 @@ class Decode(Method):
 
     def close(self, row: Row) -> None:
         assert isinstance(row, DecodeRow)
-        self._leave(row)
+        self.lanes.leave(row)
         if row.visit is not None:
             row.visit.leave(whole=not row.chunks_left)
         row.caches, row.ahead, row.visit = [], None, None
-
-    def _leave(self, row: DecodeRow) -> None:
-        if row in self._rows:
-            self._part()
-
-    def _part(self) -> None:
-        """Give every row of the last step its own caches back."""
-        settle(self._slots)
-        self._rows, self._slots = (), []
 
     def _launch(self, rows: list[DecodeRow]) -> None:
         """Build and dispatch the forward of the rows' next ids and the sampling of what follows."""
@@ -307,7 +281,7 @@ class Decode(Method):
         """Ids [B] -> logits [B, V]."""
         if len(rows) > 1 and not self.together:
             return mx.concatenate([self._forward([row], ids[b : b + 1]) for b, row in enumerate(rows)])
-        slots = self._beside(rows)
+        slots = self.lanes.slots(rows)
         if self.compiled is not None and all(row.ahead is not None for row in rows):
             # Not the first cache's: a layer without attention has one in some models, and nothing comes into it.
             logits = self.compiled(ids, slots, [max(cache.offset for cache in row.caches) for row in rows])
@@ -315,19 +289,6 @@ class Decode(Method):
                 return logits
         hidden = self.decoder.forward_hidden(ids[:, None], slots, early=self.early)
         return self.decoder.project(hidden)[:, -1, :]
-
-    def _beside(self, rows: list[DecodeRow]) -> Sequence[Slot]:
-        """The caches of rows as one forward takes them; merged anew where other rows ran last."""
-        if len(rows) == 1:
-            self._leave(rows[0])
-            return rows[0].caches
-        if tuple(rows) != self._rows:
-            self._part()
-            caches = [row.caches for row in rows]
-            self._slots = padded(caches, self._padded, masked=self._masked) if self._padded else merged(caches)
-            self._rows = tuple(rows)
-            self.copied_bytes += copied(self._slots)
-        return self._slots
 
     @staticmethod
     def _sampled(rows: list[DecodeRow], logprobs: mx.array, failures: dict[int, Exception]) -> mx.array:

@@ -16,12 +16,17 @@ from engine.graph.lean import count_lean
 from engine.kv.plan import KVPlan
 
 
-def fitting(config: EngineConfig, left_out: Set[str], machine: Machine, decoder: Decoder, kv: KVPlan) -> EngineConfig:
+def fitting(
+    config: EngineConfig, left_out: Set[str], machine: Machine, decoder: Decoder, kv: KVPlan, rows: str
+) -> EngineConfig:
     """`config` as this model and plan can have it. left_out: levers that nobody asked for, whose machine default gives
-    way to the general one. Raises `InvalidValue` for one that was asked for."""
+    way to the general one; rows: how rows run (engine.sched.modes). Raises `InvalidValue` for one that was asked.
+    """
     if config.compile != "step":
         return config
     unfit = unfit_for_compile(decoder, kv, machine.device, machine.arch)
+    if rows == "batched":
+        unfit = unfit or "mlx-lm's batch, which batch_mode=composition has here, compiles no step"
     if unfit and "compile" not in left_out:
         raise InvalidValue("compile", "step", f"none: {unfit}")
     return replace(config, compile="none") if unfit else config

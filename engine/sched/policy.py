@@ -4,6 +4,9 @@ Waiting requests are admitted by priority, then in order of arrival; the first t
 it, so that none is overtaken for ever. Each turn gives every ready row one step and one row one chunk of its prompt,
 the row that was served longest ago first: a long prompt holds up a short one by a chunk at most. Where several prompts
 can share a forward, those behind it join, as many as `Limits.prefill` has room for.
+
+A row whose prompt ends takes its first step in the same turn; where turns are staged, in the next, before the chunks of
+other prompts: in the order of mlx-lm's BatchGenerator (0.32.2, generate.py).
 """
 
 from __future__ import annotations
@@ -40,17 +43,19 @@ class Active:
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     """rows: how many run at once; kv_bytes: what all their caches may hold, None for no limit; prefill: tokens of one
-    forward of several prompts, the padding of the shorter ones counted, 0 where prompts share none."""
+    forward of several prompts, the padding of the shorter ones counted, 0 where prompts share none; staged: whether a
+    first step waits for the turn behind the last chunk."""
 
     rows: int
     kv_bytes: int | None = None
     prefill: int = 0
+    staged: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """What to do next: begin `admit`, run a chunk of each of `prefill` in one forward, then step `decode`. All empty:
-    there is nothing."""
+    """What to do next: begin `admit`, run a chunk of each of `prefill` in one forward, then step `decode`; where turns
+    are staged, step before the chunk. All empty: there is nothing."""
 
     admit: tuple[int, ...] = ()
     prefill: tuple[int, ...] = ()
@@ -71,7 +76,7 @@ def plan(waiting: Sequence[Waiting], active: Sequence[Active], limits: Limits) -
         rows.append(Active(id=request.id, chunks_left=request.chunks, next_tokens=request.next_tokens))
     runnable = [row for row in rows if not row.parked]
     chosen = _together(sorted((row for row in runnable if row.chunks_left), key=lambda row: row.served), limits.prefill)
-    done = {row.id for row in chosen if row.chunks_left == 1}
+    done = set() if limits.staged else {row.id for row in chosen if row.chunks_left == 1}
     decode = tuple(row.id for row in runnable if not row.chunks_left or row.id in done)
     return Turn(admit=tuple(admitted), prefill=tuple(row.id for row in chosen), decode=decode)
 

@@ -169,6 +169,13 @@ class Scheduler:
                 session.begin(self.method.open(session.prepared.task))
             except Exception as error:  # noqa: BLE001 - becomes the outcome of this request
                 outcomes[id] = typed(error)
+        # In their order; what one of them ended takes no part in the other.
+        for do in (self._step, self._fill) if self.limits.staged else (self._fill, self._step):
+            do(turn, outcomes)
+        return outcomes
+
+    def _fill(self, turn: Turn, outcomes: dict[int, Outcome | BaseException]) -> None:
+        """A chunk of each prompt of the turn."""
         planned = [self._active[id] for id in turn.prefill if id not in outcomes]
         # A row that has just begun may have found all of its prompt, which the plan did not know.
         filling = [session for session in planned if session.row is not None and session.row.chunks_left]
@@ -179,6 +186,9 @@ class Scheduler:
                 self.method.prefill([s.row for s in filling if s.row is not None])
             except Exception as error:  # noqa: BLE001 - becomes the outcome of every row of the forward
                 outcomes.update((session.id, typed(error)) for session in filling)
+
+    def _step(self, turn: Turn, outcomes: dict[int, Outcome | BaseException]) -> None:
+        """A step of each row of the turn that has its prompt."""
         stepping = [self._active[id] for id in turn.decode if id not in outcomes]
         if stepping:
             try:
@@ -186,7 +196,6 @@ class Scheduler:
             except Exception as error:  # noqa: BLE001 - becomes the outcome of every row of the step
                 results = [typed(error)] * len(stepping)
             outcomes.update(zip((s.id for s in stepping), results, strict=True))
-        return outcomes
 
     def _commit(self, outcomes: dict[int, Outcome | BaseException]) -> list[int]:
         """Hand out what is new; the requests that ended."""

@@ -1,4 +1,4 @@
-"""mlx-lm: in a batch of unequal prompts the shorter row of nine architectures is computed wrongly."""
+"""mlx-lm: in a batch of unequal prompts the shorter row of ten architectures is computed wrongly."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ MODULES = (
     "longcat_flash_ngram",
     "nemotron_h",
     "afm7",
+    "olmo_hybrid",
 )
 # A module that does this right, so that the probe shows that it can tell.
 RIGHT = "llama"

@@ -14,6 +14,7 @@ import pytest
 
 from engine import Request, SamplingParams, errors, load
 from engine.config import EngineConfig
+from engine.graph.oracle_batch import NoBatch
 from engine.graph.params import Linear
 from engine.sched.modes import prompt_share, resolve_mode, shared_tokens
 from oracles.tiny import tiny_model
@@ -100,7 +101,7 @@ def test_memory_is_flat_over_five_thousand_steps() -> None:
             engine.step()
             if step % 1000 == 500:
                 mx.clear_cache()
-                slots = engine._scheduler.method._slots  # type: ignore[attr-defined]
+                slots = engine._scheduler.method.lanes._slots  # type: ignore[attr-defined]
                 held = sum(array.nbytes for slot in slots for array in slot.arrays())
                 seen.append(mx.get_active_memory() - held)
         assert max(seen) - min(seen) < 64 * 1024  # the tokens themselves, and what a step holds, which differs by turns
@@ -181,7 +182,6 @@ def test_modes() -> None:
     assert resolve_mode("auto", "cpu", "bundled", "one position", "all") == ("composition", "one by one")
     assert resolve_mode("auto", "cpu", "bundled", "one array", "all", beside="") == ("composition", "padded")
     assert resolve_mode("auto", "cpu", "bundled", "one array", "all", "kv_budget", beside="")[1] == "one by one"
-    assert resolve_mode("auto", "gpu", "none", "one array", "all", beside="") == ("invariant", "one by one")
     assert resolve_mode("fast", "gpu", "none", "one array", "all", beside="") == ("fast", "padded")
     assert resolve_mode("invariant", "cpu", "bundled", "", "all") == ("invariant", "together")
     # Dense products there have other bits at other numbers of rows.
@@ -193,14 +193,21 @@ def test_modes() -> None:
         resolve_mode("fast", "gpu", "none", "", "all", "memory_budget")
 
 
-def test_on_a_gpu_a_batch_has_the_oracle_s_bits_where_all_caches_can_be_padded() -> None:
-    assert resolve_mode("auto", "gpu", "none", "", "all") == ("composition", "padded")
-    assert resolve_mode("composition", "gpu", "none", "", "all") == ("composition", "padded")
+def test_on_a_gpu_a_batch_has_the_oracle_s_bits_where_it_has_such_a_batch() -> None:
+    """A lone row is mlx-lm's plain decoding unless its batch of one is asked for by name."""
+    assert resolve_mode("auto", "gpu", "none", "", "all") == ("composition", "alone or batched")
+    assert resolve_mode("composition", "gpu", "none", "", "some") == ("composition", "batched")
+    assert resolve_mode("composition", "cpu", "openblas0.3.21-zen", "", "some") == ("composition", "batched")
     assert resolve_mode("invariant", "gpu", "none", "", "all") == ("invariant", "one by one")
-    for unfit, fit, budget in (("one position", "all", ""), ("", "some", ""), ("", "all", "kv_budget")):
-        assert resolve_mode("auto", "gpu", "none", unfit, fit, budget) == ("invariant", "one by one")
-        with pytest.raises(errors.NotBuilt, match=r"one position|rings or states|kv_budget"):
-            resolve_mode("composition", "gpu", "none", unfit, fit, budget)
+    theirs, here = NoBatch("mlx-lm's batch takes no packed caches", theirs=True), NoBatch("plain", theirs=False)
+    for without, budget, error, words in (
+        (theirs, "", errors.InvalidValue, "auto, invariant or fast on gpu: mlx-lm's batch takes no packed caches"),
+        (here, "", errors.NotBuilt, "batch_mode=composition on gpu .plain."),
+        (None, "kv_budget", errors.InvalidValue, "while kv_budget is set"),
+    ):
+        assert resolve_mode("auto", "gpu", "none", "", "some", budget, without=without) == ("invariant", "one by one")
+        with pytest.raises(error, match=words):
+            resolve_mode("composition", "gpu", "none", "", "some", budget, without=without)
 
 
 def test_prompts_share_a_forward_only_where_a_model_is_small() -> None:
@@ -211,7 +218,7 @@ def test_prompts_share_a_forward_only_where_a_model_is_small() -> None:
     assert prompt_share("composition", "cpu", "bundled", 50_000, 2048) == 200
     assert prompt_share("fast", "cpu", "openblas", 700_000, 2048) == 714
     # On a GPU prompts share a forward wherever rows lie in one buffer.
-    assert min(prompt_share(mode, "cuda", "none", 8_000_000_000, 2048) for mode in ("composition", "fast")) > 10**9
+    assert prompt_share("fast", "cuda", "none", 8_000_000_000, 2048) > 10**9
     assert prompt_share("invariant", "cuda", "none", 8_000_000_000, 2048) == 0
 
 

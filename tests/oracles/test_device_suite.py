@@ -54,9 +54,8 @@ def test_every_mode_has_its_judge() -> None:
     }
     assert judged == {("invariant", "mlx-lm", "plain"), ("composition", "mlx-lm", "batch"), ("fast", LAB, "plain")}
     assert {cell.name.split(" ")[0] for cell in batches} == set(ROWS)
-    # mlx-lm's batch is matched for rows that arrive together, and for no others.
     staggered = [cell for cell in batches if len(set(cell.probe.joins)) > 1]  # type: ignore[union-attr]
-    assert {dict(cell.levers)["batch_mode"] for cell in staggered} == {"invariant"}
+    assert {dict(cell.levers)["batch_mode"] for cell in staggered} == {"invariant", "composition", "fast"}
     engine, oracle = batches[0].configs("bundled")
     assert dict(engine.levers)
     assert not oracle.levers

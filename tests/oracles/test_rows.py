@@ -23,10 +23,10 @@ from oracles.parity import BAD, CellResult, run_cells
 from oracles.recipe import Form, find_recipe, recipes
 
 LENGTHS = (1, 5, 12, 23)  # one token, below and above the windows (8) and chunks (7) of the tiny models
-# The nine whose shorter rows mlx-lm's batch gets wrong (oracles/faults), and one of each kind of module.
+# The ten whose shorter rows mlx-lm's batch gets wrong (oracles/faults), and one of each kind of module.
 QUICK = (
     "mamba", "jamba", "bailing_moe_linear", "rwkv7", "recurrent_gemma", "baichuan_m1", "longcat_flash_ngram",
-    "nemotron_h", "afm7", "gemma3n", "qwen3_5_moe", "kimi_linear", "gpt_oss", "deepseek_v32", "exaone4",
+    "nemotron_h", "afm7", "olmo_hybrid", "gemma3n", "qwen3_5_moe", "kimi_linear", "gpt_oss", "deepseek_v32", "exaone4",
 )  # fmt: skip
 REFUSED = ("bitnet", "muse_spark", "olmo")  # engine/graph/families/refused.py
 REST = sorted(name for name in recipes() if "-" not in name and name not in QUICK and name not in REFUSED)
