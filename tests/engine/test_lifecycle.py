@@ -62,7 +62,6 @@ class Scripted(Method):
         *,
         chunk: int,
         rows: str,
-        masked: bool,
         compiled: object,
         normalised: bool,
         early: bool,

@@ -7,9 +7,10 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
+from engine.kv.base import Offsets
 from engine.kv.dense import DenseKV
 from engine.kv.masks import Masks
-from engine.kv.rows import padded
+from engine.kv.padded import PaddedKV
 from engine.kv.scheme import NATIVE
 from engine.kv.spec import CacheSpec
 
@@ -19,7 +20,7 @@ def mask_of(lengths: tuple[int, ...], masked: bool) -> Any:
     caches = [DenseKV(CacheSpec(), NATIVE) for _ in lengths]
     for kv, length in zip(caches, lengths, strict=True):
         kv.append(*(mx.ones((1, 1, length, 4)) for _ in range(2)))
-    (slot,) = padded([[kv] for kv in caches], [True], masked=masked)
+    slot = PaddedKV(caches, Offsets(), masked=masked)
     view: Any = slot.append(*(mx.ones((len(lengths), 1, 1, 4)) for _ in range(2)))  # type: ignore[union-attr,arg-type]
     return view.visible(1, Masks())
 
