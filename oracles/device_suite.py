@@ -34,11 +34,11 @@ MODES = {"invariant": "plain", "composition": "batch", "fast": None}
 
 
 def device_cells(*, quick: bool, part: tuple[int, int] = (1, 1)) -> list[Cell]:
-    """All cells, or the share of one of several processes, `part` = (which, of how many): whole models each."""
-    names = QUICK if quick else SOLO
-    mine = [name for i, name in enumerate(names) if i % part[1] == part[0] - 1]
+    """All cells, or the share of one of several processes, `part` = (which, of how many): whole models in one form."""
+    groups = [(name, form) for form in forms() for name in (QUICK if quick else SOLO)]
+    mine = groups[part[0] - 1 :: part[1]]
     with Worker(StackConfig(stack="mlx-lm", model="")) as builder:
-        folders = {(name, form): builder.make(find_recipe(name), form) for name in mine for form in forms()}
+        folders = {(name, form): builder.make(find_recipe(name), form) for name, form in mine}
     cells = []
     for (name, form), folder in folders.items():
         cells += solo(name, form, folder)

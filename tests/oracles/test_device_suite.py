@@ -37,12 +37,12 @@ def _no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_suite, "packed_caches", lambda _name, _form: [])
 
 
-def test_the_shares_are_the_whole_and_keep_models_together() -> None:
+def test_the_shares_are_the_whole_and_keep_each_form_of_a_model_together() -> None:
     whole = device_cells(quick=False)
     shares = [device_cells(quick=False, part=(i, 5)) for i in range(1, 6)]
     assert sorted(map(repr, whole)) == sorted(repr(cell) for share in shares for cell in share)
-    models = [{cell.name.split(" ")[0] for cell in share} for share in shares]
-    assert sum(map(len, models)) == len(set().union(*models)) == len(SOLO)
+    groups = [{(cell.name.split(" ")[0], cell.dtype) for cell in share} for share in shares]
+    assert sum(map(len, groups)) == len(set().union(*groups)) == 2 * len(SOLO)
     assert {cell.name.split(" ")[0] for cell in device_cells(quick=True)} == set(QUICK)
 
 
