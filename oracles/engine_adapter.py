@@ -193,10 +193,12 @@ class EngineStack:
         return Trace({}, doc | {"drawn": [list(each.tokens) for each in done]})
 
     def _batch_trace(self, last: EngineBatch, times: dict[str, Any], prompt_tokens: int) -> Trace:
-        """caches and kv_bytes: of the first row."""
+        """caches and kv_bytes: of the first row. Its last token may have been fed to a batch as mlx-lm's: ahead."""
         last.close()
         done = last.handles[0].result()
-        doc = self._doc(done.kv_status, done.caches, prompt_tokens)
+        held = max((layer.offset or 0 for layer in done.caches), default=0)
+        fed_last = done.plan.rows.endswith("batched") and held == prompt_tokens + len(done.tokens)
+        doc = self._doc(done.kv_status, done.caches, prompt_tokens) | {"ahead": int(fed_last)}
         return Trace({}, doc | times | {"kv_bytes": sum(layer.kv_bytes for layer in done.caches)})
 
     def parameters(self) -> dict[str, str]:

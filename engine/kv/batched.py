@@ -352,6 +352,15 @@ class Batch:
         return BatchedState(caches, self._offsets)  # type: ignore[arg-type]
 
 
+def release(caches: Caches) -> None:
+    """Part a row that has ended from its batch: either would keep the other alive until cycles are collected."""
+    for cache in caches:
+        if isinstance(cache, StateKV):
+            cache.slots = (None,) * len(cache.slots)
+        elif isinstance(cache, DenseKV | RotatingKV):
+            cache.keys = cache.values = None
+
+
 def _gathered(rows: Sequence[mx.array | None], pads: Sequence[int]) -> mx.array | None:
     """Rows [1, K, ., D] behind their padding as one array [B, K, C, D]."""
     like = next((row for row in rows if row is not None), None)

@@ -15,7 +15,7 @@ from typing import Generic, Protocol, TypeVar
 import mlx.core as mx
 
 from engine.kv.base import LayerCache
-from engine.kv.batched import Batch
+from engine.kv.batched import Batch, release
 from engine.kv.padded import PaddedKV, fit_for_padding
 from engine.kv.plan import KVPlan
 from engine.kv.rows import Slot, align, copied, merged, padded, settle
@@ -182,6 +182,7 @@ class Batched(Lanes[S]):
         elif seat in self._new:
             self._new.remove(seat)
         else:
+            release(seat.caches)
             self._gone.append(seat)
             tables = [table for table in (self._prompts, self._running) if table is not None]
             if all(seat in self._gone for table in tables for seat in table.seats):

@@ -12,7 +12,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from engine import Request, SamplingParams, errors, load
+from engine import Engine, Request, SamplingParams, errors, load
 from engine.config import EngineConfig
 from engine.graph.oracle_batch import NoBatch
 from engine.graph.params import Linear
@@ -20,6 +20,7 @@ from engine.sched.modes import prompt_share, resolve_mode, shared_tokens
 from oracles.tiny import tiny_model
 
 BAD = 50
+ZOO = Path(__file__).resolve().parents[1] / "zoo"
 
 
 def ask(prompt: tuple[int, ...], tokens: int = 6, **sampling: Any) -> Request:
@@ -87,6 +88,38 @@ def test_memory_returns_to_where_it_began(family: str) -> None:
                     pass
         start = run(20)
         assert run(200) == start
+
+
+@pytest.mark.parametrize("model", ["llama-3m", "gemma3-1m", "mamba2-1m"])
+def test_a_row_that_leaves_mlx_lm_s_batch_frees_it_at_once(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted break: a row and the buffer of its batch kept each other alive until the next collection of cycles."""
+    monkeypatch.setattr("engine.api.modes_of", lambda *_: ("composition", "batched"))
+    with load(ZOO / model, dtype="float32", drive="manual", batch_mode="composition") as running:
+        lay(running)
+        gc.collect()
+        gc.disable()
+        try:
+            held = []
+            for _ in range(6):
+                lay(running)
+                mx.clear_cache()
+                held.append(mx.get_active_memory())
+        finally:
+            gc.enable()
+    assert min(held[3:]) <= max(held[:3])  # a step's own small arrays may be freed a turn later
+
+
+def lay(running: Engine) -> None:
+    """Four rows that end one after the other, one of them cancelled."""
+    rows = [ask((5, 9, 2) * (1 + b), tokens=4 + 3 * b, temperature=0.0, seed=b) for b in range(4)]
+    handles = [running.submit(row) for row in rows]
+    turns = 0
+    while running.step():
+        turns += 1
+        if turns == 6:
+            handles[3].cancel()
+    assert handles[3].result().finish_reason == "cancelled"
+    mx.synchronize()
 
 
 @pytest.mark.matrix
