@@ -1,6 +1,6 @@
 """From quads and the gate to the facts of the decision table. Pure.
 
-A timed metric is judged by launches (`lab.stats`), a counted one by the largest of its runs. Whether the machine may
+A timed metric is judged by launches (`lab.stats`), a counted one by the largest of each launch. Whether the machine may
 say anything at all is `lab.stability`'s matter.
 """
 
@@ -14,7 +14,7 @@ from typing import Any, Literal
 from lab import stats
 from lab.config import LabConf
 from lab.decide import Gate, Guardrails, Primary
-from lab.measure import METRICS, QuadResult, full_launches
+from lab.measure import METRICS, QuadResult, counts, full_launches
 from lab.metrics import COUNTED
 from lab.stats import Counted, Look, count, launch_means, six_digits, take_look, wilcoxon_two_sided
 
@@ -96,12 +96,8 @@ def primary_of_count(counted: Counted, delta: float) -> Primary:
     return "same" if counted.estimate == 0 else "loss"
 
 
-def _values(quads: Sequence[QuadResult], metric: str, role: Literal["base", "candidate"]) -> list[float]:
-    return [value for quad in quads if quad.valid for value in quad.of(role, metric)]
-
-
 def _count(conf: LabConf, quads: Sequence[QuadResult], metric: str) -> Counted | None:
-    base, candidate = _values(quads, metric, "base"), _values(quads, metric, "candidate")
+    base, candidate = counts(quads, metric, "base"), counts(quads, metric, "candidate")
     if not base or not candidate:
         return None
     limits = conf.thresholds

@@ -194,6 +194,16 @@ def full_launches(quads: Sequence[QuadResult], metric: str, quads_per_launch: in
     return [[quad.y(metric) for quad in group] for group in full]
 
 
+def counts(quads: Sequence[QuadResult], metric: str, role: Role) -> list[float]:
+    """A counted metric of each launch: the largest of its valid quads. How far MLX runs ahead of itself differs from
+    sample to sample, and with it a peak; the most that a process ever held is what it needs."""
+    launches: dict[int, list[float]] = {}
+    for quad in quads:
+        if quad.valid:
+            launches.setdefault(quad.launch, []).extend(quad.of(role, metric))
+    return [max(values) for values in launches.values()]
+
+
 @dataclass(frozen=True)
 class PartResult:
     """What a part gave. stopped: "looks" all planned quads taken, "look" a look said so, "time" the cap came first."""

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from lab import stats
 from lab.config import LabConf
 from lab.design import Plan
-from lab.measure import METRICS, QuadResult, Sample, full_launches
+from lab.measure import METRICS, QuadResult, Sample, counts, full_launches
 from lab.metrics import COUNTED, DRAWN
 from lab.sensors import UNKNOWN
 from lab.stats import launch_means, six_digits
@@ -218,7 +218,7 @@ def counted(conf: LabConf, session: Session, metric: str) -> Iterator[Finding]:
     """Repeats of a count agree, in the A/A and in each arm."""
     limits = conf.thresholds
     for name, quads in (("A/A", session.aa), ("A/B", session.ab)):
-        base, candidate = ([v for q in quads if q.valid for v in q.of(role, metric)] for role in ("base", "candidate"))
+        base, candidate = counts(quads, metric, "base"), counts(quads, metric, "candidate")
         if not base:
             yield Finding("precision", f"{name}: no valid quad")
             continue

@@ -5,13 +5,14 @@ The weights are random, so what comes of a text says something of the code and n
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import string
 import sys
 from pathlib import Path
 
-from oracles.tiny import tiny_model, tiny_root
+from oracles.tiny import tiny_model, tiny_root, whole
 
 CHARACTERS = (string.ascii_letters + string.digits + string.punctuation + " \n")[:95]
 UNKNOWN, EOS = "<unk>", "<eos>"
@@ -25,14 +26,19 @@ def character_model(family: str, *, root: Path | None = None) -> Path:
     from tokenizers import Tokenizer, decoders, models
 
     plain = tiny_model(family, root=root)
-    folder = (root or tiny_root()) / f"{plain.name}-characters"
-    shutil.copytree(plain, folder, dirs_exist_ok=True)
+    folder = (
+        root or tiny_root()
+    ) / f"{plain.name}-characters-{hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:8]}"
+    if folder.is_dir():
+        return folder
     vocab = {UNKNOWN: 0, EOS: 1, **{c: i + 2 for i, c in enumerate(CHARACTERS)}}
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[], unk_token=UNKNOWN))
     tokenizer.decoder = decoders.Fuse()
-    tokenizer.save(str(folder / "tokenizer.json"))
     kinds = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": EOS, "unk_token": UNKNOWN}
-    (folder / "tokenizer_config.json").write_text(json.dumps(kinds) + "\n", encoding="utf-8")
+    with whole(folder) as staging:
+        shutil.copytree(plain, staging, dirs_exist_ok=True)
+        tokenizer.save(str(staging / "tokenizer.json"))
+        (staging / "tokenizer_config.json").write_text(json.dumps(kinds) + "\n", encoding="utf-8")
     return folder
 
 

@@ -12,7 +12,8 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -169,12 +170,19 @@ def build(family: str, *, dtype: str, quant: str | None, seed: int) -> tuple[dic
 
 
 def write_model(folder: Path, config: Mapping[str, Any], weights: dict[str, mx.array]) -> None:
-    """Write a model folder in one step: it is there whole or not at all, also under two writers."""
+    """Write a model folder, as `whole`."""
     import mlx.core as mx
 
+    with whole(folder) as staging:
+        mx.save_safetensors(str(staging / "model.safetensors"), weights, metadata={"format": "mlx"})
+        (staging / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+@contextmanager
+def whole(folder: Path) -> Iterator[Path]:
+    """Make a folder in one step: it is there whole or not at all, also under two writers. Yields where to write."""
     staging = Path(tempfile.mkdtemp(prefix=".tiny-", dir=folder.parent))
-    mx.save_safetensors(str(staging / "model.safetensors"), weights, metadata={"format": "mlx"})
-    (staging / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    yield staging
     try:
         os.rename(staging, folder)
     except OSError:
