@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from typing import Any, Literal
 
 from lab import stats
 from lab.config import LabConf
 from lab.decide import Gate, Guardrails, Primary
+from lab.design import ROLE_OF
 from lab.measure import METRICS, QuadResult, counts, full_launches
 from lab.metrics import COUNTED
 from lab.stats import Counted, Look, count, launch_means, six_digits, take_look, wilcoxon_two_sided
@@ -97,11 +98,14 @@ def primary_of_count(counted: Counted, delta: float) -> Primary:
 
 
 def _count(conf: LabConf, quads: Sequence[QuadResult], metric: str) -> Counted | None:
+    """Of the launches; `runs` are samples."""
     base, candidate = counts(quads, metric, "base"), counts(quads, metric, "candidate")
     if not base or not candidate:
         return None
     limits = conf.thresholds
-    return count(base, candidate, METRICS[metric], runs=limits.counted_runs, spread_limit=limits.counted_spread)
+    found = count(base, candidate, METRICS[metric], runs=1, spread_limit=limits.counted_spread)
+    runs = min(sum(len(quad.of(role, metric)) for quad in quads if quad.valid) for role in ROLE_OF.values())
+    return replace(found, runs=runs, enough=runs >= limits.counted_runs)
 
 
 def alpha_of(conf: LabConf, quads: int) -> float:

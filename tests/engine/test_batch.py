@@ -106,7 +106,7 @@ def test_a_row_that_leaves_mlx_lm_s_batch_frees_it_at_once(model: str, monkeypat
                 held.append(mx.get_active_memory())
         finally:
             gc.enable()
-    assert min(held[3:]) <= max(held[:3])  # a step's own small arrays may be freed a turn later
+    assert max(held) - min(held) < 32 * 1024  # a step's own small arrays; one buffer of the batch holds more
 
 
 def lay(running: Engine) -> None:
