@@ -104,7 +104,7 @@ class Engine:
             self.machine = backend.machine()
             resolved = config.resolve(dtype=self._model.dtype)
             budgets = {name: vars(config)[name] for name in ("kv_budget", "memory_budget")}
-            what = (self._model.spec, self._kv, self._model.profile.family, budgets)
+            what = (self._model.spec, self._kv, self._model.profile.family, budgets, bool(config.prefix_cache))
             self._modes = modes_of(config.batch_mode, self.machine.device, self.machine.blas, *what)
             self.config = fitting(resolved, left_out, self.machine, self._model.decoder, self._kv, self._modes[1])
             self._scheduler = self._make_scheduler()

@@ -99,3 +99,6 @@ class Method(ABC):
     @abstractmethod
     def close(self, row: Row) -> None:
         """Free what the row holds. No call is made on it afterwards."""
+
+    def forget(self) -> None:  # noqa: B027 - a method whose rows share nothing has nothing to let go of
+        """Let go of what rows share. From any thread, and the last call that is made: nothing runs afterwards."""

@@ -157,14 +157,19 @@ class Decode(Method):
         self.prefixes = prefixes
         self.decoder, self.kv, self.chunk, self.compiled = decoder, kv, chunk, compiled
         self.normalised, self.early, self.together = normalised, early, rows != "one by one"
-        joint = not unfit_for_rows(decoder.spec)
-        self.lanes: Lanes[DecodeRow] = (
-            Batched(alone=rows == "alone or batched")
-            if rows in ("batched", "alone or batched")
-            else Together(kv, buffers=rows == "padded", joint=joint)
-        )
+        self._rows = rows
+        self.lanes = self._empty()
         self.joint, self.staged = self.lanes.joint, self.lanes.staged
         self._steps = 0
+
+    def _empty(self) -> Lanes[DecodeRow]:
+        if self._rows in ("batched", "alone or batched"):
+            return Batched(alone=self._rows == "alone or batched")
+        joint = not unfit_for_rows(self.decoder.spec)
+        return Together(self.kv, buffers=self._rows == "padded", joint=joint)
+
+    def forget(self) -> None:
+        self.lanes = self._empty()
 
     def open(self, task: Task) -> DecodeRow:
         row = DecodeRow(task, self.kv, self.chunk)

@@ -25,6 +25,7 @@ from engine.graph.rows import unfit_for_rows
 from engine.graph.spec import ArchSpec
 from engine.kv.padded import fit_for_padding
 from engine.kv.plan import KVPlan
+from engine.kv.rotating import RotatingKV
 
 # Multiplications and additions that a CPU does in about the time that a forward's operations take by themselves.
 # Prompts share a forward up to there; beyond it the last would only hold up the first.
@@ -53,12 +54,22 @@ def prompt_share(mode: str, device: str, blas: str, parameters: int, chunk: int)
 
 
 def modes_of(
-    asked: str, device: str, blas: str, spec: ArchSpec, kv: KVPlan, family: str, budgets: dict[str, int | None]
+    asked: str,
+    device: str,
+    blas: str,
+    spec: ArchSpec,
+    kv: KVPlan,
+    family: str,
+    budgets: dict[str, int | None],
+    prefixes: bool,
 ) -> tuple[str, Rows]:
-    """`resolve_mode` for a model and a plan. family: its model_type; budgets: field -> bytes, None where not set."""
+    """`resolve_mode` for a model and a plan. family: its model_type; budgets: field -> bytes, None where not set;
+    prefixes: whether what prompts begin with is kept."""
     unfit, beside = (unfit_for_rows(spec, one_buffer=one) for one in (False, True))
     budget = next((name for name, value in budgets.items() if value is not None), "")
     without = no_oracle_batch(spec, kv, family)
+    if prefixes and without is None and any(isinstance(cache, RotatingKV) for cache in kv.fresh()):
+        without = NoBatch("a ring in mlx-lm's batch holds other tokens than one that a prefix is kept of", theirs=False)
     return resolve_mode(asked, device, blas, unfit, fit_of(fit_for_padding(kv)), budget, beside=beside, without=without)
 
 

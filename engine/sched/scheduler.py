@@ -126,6 +126,7 @@ class Scheduler:
         active, self._active = list(self._active.values()), {}
         for session in (*active, *waiting):
             session.fail(cause)
+        self.method.forget()
 
     def _plan(self) -> Turn:
         with self._lock:

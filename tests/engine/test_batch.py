@@ -16,7 +16,7 @@ from engine import Engine, Request, SamplingParams, errors, load
 from engine.config import EngineConfig
 from engine.graph.oracle_batch import NoBatch
 from engine.graph.params import Linear
-from engine.sched.modes import prompt_share, resolve_mode, shared_tokens
+from engine.sched.modes import modes_of, prompt_share, resolve_mode, shared_tokens
 from oracles.tiny import tiny_model
 
 BAD = 50
@@ -107,6 +107,36 @@ def test_a_row_that_leaves_mlx_lm_s_batch_frees_it_at_once(model: str, monkeypat
         finally:
             gc.enable()
     assert max(held) - min(held) < 32 * 1024  # a step's own small arrays; one buffer of the batch holds more
+
+
+def test_closing_lets_go_of_what_running_rows_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted break: their buffer stayed until the engine's own object went."""
+    for rows in ("padded", "batched"):
+        monkeypatch.setattr("engine.api.modes_of", lambda *_, rows=rows: ("composition", rows))
+        running = load(ZOO / "llama-3m", dtype="float32", drive="manual")
+        gc.collect()
+        mx.clear_cache()
+        before = mx.get_active_memory()
+        handles = [running.submit(ask(tuple(range(9, 300)), tokens=20)) for _ in range(3)]
+        for _ in range(6):
+            running.step()
+        assert mx.get_active_memory() > before + 2**20
+        running.close()
+        del handles
+        gc.collect()
+        mx.clear_cache()
+        assert mx.get_active_memory() < before + 32 * 1024  # as above
+
+
+def test_a_ring_in_mlx_lm_s_batch_keeps_no_prefixes() -> None:
+    """Planted break: a prompt that came again failed with `BadPrefix`, since such a ring holds other tokens."""
+    with load(ZOO / "gemma3-1m", dtype="float32", drive="manual") as running:
+        spec, plan = running._model.spec, running._kv
+    what: tuple[Any, ...] = ("gpu", "none", spec, plan, "gemma3_text", {})
+    assert modes_of("auto", *what, True) == ("invariant", "one by one")
+    assert modes_of("auto", *what, False) == ("composition", "alone or batched")
+    with pytest.raises(errors.NotBuilt, match="ring"):
+        modes_of("composition", *what, True)
 
 
 def lay(running: Engine) -> None:

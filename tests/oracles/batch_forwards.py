@@ -167,7 +167,7 @@ def main() -> None:
     without: list[NoBatch] = []
 
     def forced(
-        _asked: str, _device: str, _blas: str, spec: Any, kv: Any, family: str, _budgets: Any
+        _asked: str, _device: str, _blas: str, spec: Any, kv: Any, family: str, _budgets: Any, _prefixes: bool
     ) -> tuple[str, str]:
         found = no_oracle_batch(spec, kv, family)
         without.extend([] if found is None else [found])
