@@ -9,7 +9,7 @@ from dataclasses import asdict
 from importlib import metadata
 from typing import Any
 
-from engine import LEVERS, CacheLayer, Request, SamplingParams, errors, machine, parse_kv
+from engine import LEVERS, CacheLayer, Generation, Request, SamplingParams, errors, machine, parse_kv
 from engine import load as load_engine
 from oracles.batch_timing import timed_busy, timed_load, timed_rows
 from oracles.contract import (
@@ -97,7 +97,7 @@ class EngineStack:
 
         times = timed_decode(counts(), probe.max_tokens)
         done = handles[0].result()
-        doc = self._doc(done.kv_status, done.caches, len(probe.token_ids))
+        doc = self._doc(done.kv_status, done.caches, len(probe.token_ids)) | ahead(done)
         return Trace({}, doc | times | {"kv_bytes": sum(layer.kv_bytes for layer in done.caches)})
 
     def forward(self, probe: ForwardProbe) -> Trace:
@@ -193,12 +193,10 @@ class EngineStack:
         return Trace({}, doc | {"drawn": [list(each.tokens) for each in done]})
 
     def _batch_trace(self, last: EngineBatch, times: dict[str, Any], prompt_tokens: int) -> Trace:
-        """caches and kv_bytes: of the first row. Its last token may have been fed to a batch as mlx-lm's: ahead."""
+        """caches and kv_bytes: of the first row."""
         last.close()
         done = last.handles[0].result()
-        held = max((layer.offset or 0 for layer in done.caches), default=0)
-        fed_last = done.plan.rows.endswith("batched") and held == prompt_tokens + len(done.tokens)
-        doc = self._doc(done.kv_status, done.caches, prompt_tokens) | {"ahead": int(fed_last)}
+        doc = self._doc(done.kv_status, done.caches, prompt_tokens) | ahead(done)
         return Trace({}, doc | times | {"kv_bytes": sum(layer.kv_bytes for layer in done.caches)})
 
     def parameters(self) -> dict[str, str]:
@@ -217,6 +215,13 @@ class EngineStack:
             "prompt_tokens": prompt_tokens,
             "levers": self.engine.live_levers() | {"mlx_compile": "off" if DISABLE in os.environ else "on"},
         }
+
+
+def ahead(done: Generation) -> dict[str, int]:
+    """How many tokens were fed beyond what was asked: in a batch as mlx-lm's the last one too."""
+    held = max((layer.offset for layer in done.caches), default=0)
+    fed_last = done.plan.rows.endswith("batched") and held == done.usage.prompt_tokens + len(done.tokens)
+    return {"ahead": int(fed_last)}
 
 
 def engine_fields(levers: Sequence[tuple[str, str]]) -> dict[str, Any]:
