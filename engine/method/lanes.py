@@ -213,29 +213,29 @@ class Batched(Lanes[S]):
         return self._now.batch.arrays()
 
     def starting(self, seats: list[S]) -> Iterator[list[S]]:
-        self._place()
-        if not seats:
-            return
-        if self._lone is not None:
-            self._now, self._lone_runs = None, True
+        if self._is_lone(seats):
             yield seats
-            return
-        prompts = self._prompts
-        begun = self._now = self._with(None if prompts is None else prompts.keeping(seats), seats)
-        self._prompts = None if prompts is None else prompts.keeping([s for s in prompts.seats if s not in seats])
-        yield list(begun.seats)
-        self._running = begun if self._running is None else self._joined(self._running, begun)
+        elif seats:
+            prompts = self._prompts
+            begun = self._now = self._with(None if prompts is None else prompts.keeping(seats), seats)
+            self._prompts = None if prompts is None else prompts.keeping([s for s in prompts.seats if s not in seats])
+            yield list(begun.seats)
+            self._running = begun if self._running is None else self._joined(self._running, begun)
 
     def running(self, seats: list[S]) -> Iterator[list[S]]:
-        self._place()
-        if not seats:
-            return
-        if self._lone is not None:
-            self._now, self._lone_runs = None, True
+        if self._is_lone(seats):
             yield seats
-            return
-        self._running = self._now = self._with(self._running, seats)
-        yield list(self._running.seats)
+        elif seats:
+            self._running = self._now = self._with(self._running, seats)
+            yield list(self._running.seats)
+
+    def _is_lone(self, seats: list[S]) -> bool:
+        """Give all rows their place; whether the step to come is that of a row in its own caches."""
+        self._place()
+        if not seats or self._lone is None:
+            return False
+        self._now, self._lone_runs = None, True
+        return True
 
     def slots(self, seats: list[S]) -> Sequence[Slot]:
         return seats[0].caches if self._now is None else self._now.batch.layers

@@ -139,6 +139,24 @@ def test_a_ring_in_mlx_lm_s_batch_keeps_no_prefixes() -> None:
         modes_of("composition", *what, True)
 
 
+@pytest.mark.parametrize("model", ["llama-3m", "gemma3-1m", "mamba2-1m"])
+def test_a_lone_row_moves_into_mlx_lm_s_batch_when_another_comes(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In its prompt, behind it, and once more when all others have gone: every row has its own tokens."""
+    asked = [
+        ask(tuple(9 + (5 * i + b) % 300 for i in range(n)), tokens=6 + b) for b, n in enumerate((30, 9, 1, 16, 70))
+    ]
+    joins = (0, 2, 7, 30, 34)  # turns; by 30 the first three have ended
+    with load(ZOO / model, dtype="float32", drive="manual", prefill_chunk=7) as solo:
+        alone = [solo.submit(each).result().tokens for each in asked]
+    monkeypatch.setattr("engine.api.modes_of", lambda *_: ("composition", "alone or batched"))
+    with load(ZOO / model, dtype="float32", drive="manual", prefill_chunk=7) as running:
+        handles = []
+        for turn in range(80):
+            handles += [running.submit(each) for each, join in zip(asked, joins, strict=True) if join == turn]
+            running.step()
+        assert [handle.result().tokens for handle in handles] == alone
+
+
 def lay(running: Engine) -> None:
     """Four rows that end one after the other, one of them cancelled."""
     rows = [ask((5, 9, 2) * (1 + b), tokens=4 + 3 * b, temperature=0.0, seed=b) for b in range(4)]
